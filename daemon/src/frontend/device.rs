@@ -161,7 +161,7 @@ impl<F: Front> Device for FrontDevice<F> {
         if let Some(endpoint) = &self.vgpu.endpoint {
             endpoint.departure.log_changed(log.is_some());
         }
-        self.vgpu.session.set_dirty_log(log.map(|log| -> Arc<dyn MarkGuestRam> { log }));
+        self.vgpu.session.guest_pages().set_dirty_log(log.map(|log| -> Arc<dyn MarkGuestRam> { log }));
     }
 
     fn holds(&self) -> bool {

@@ -77,7 +77,7 @@ impl<C: Command> Vgpu<C> {
     /// Whether everything has stopped: then the last of what engines wrote is told.
     pub(super) fn look_at_freeze(&mut self) {
         if self.freeze == Freeze::Asked && self.session.is_frozen() {
-            self.session.sweep_guest_ram();
+            self.session.guest_pages().sweep_guest_ram();
             self.freeze = Freeze::Done;
         }
     }

@@ -40,10 +40,15 @@ use super::objects::budget::Kind;
 use super::session::Session;
 use super::testing::config;
 use super::testing::session;
+use crate::vgpu::control::devices::Devices;
+use crate::vgpu::control::memory::paging::Pager;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::reports::EngineReports;
 
 /// Bytes of the budget: three quarters of it are the pool.
 pub(super) const BYTES: u64 = 16 << 20;
@@ -107,7 +112,7 @@ impl Guest {
     pub(super) fn open_device(&mut self, context: u32) -> Result<(), Refusal> {
         let (protocol_version, page_resource) = (PROTOCOL_VERSION, context);
         let create = CreateDevice { protocol_version, page_resource, page_offset: 0, page_va: PAGE_VA };
-        self.session.open_device(origin(context), &create)
+        Devices::of(&mut self.session.rooms).open_device(origin(context), &create, false)
     }
 
     /// Has the session do what a message of `of` asks.
@@ -117,7 +122,7 @@ impl Guest {
 
     /// An engine is there, and stands.
     pub(super) fn come_up(&mut self, at: EngineAddress) {
-        assert!(!self.session.ensure_engine(at).unwrap());
+        assert!(!Lifecycle::of(&mut self.session.rooms).ensure_engine(at).unwrap());
         self.session.rooms.engines[at.index()].came_up();
         self.stop(at);
     }
@@ -130,17 +135,18 @@ impl Guest {
 
     pub(super) fn context(&mut self, of: u32) -> Handle {
         let create = CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
-        payload::<Created>(self.session.new_context(origin(of), &create)).handle
+        payload::<Created>(Lifecycle::of(&mut self.session.rooms).new_context(origin(of), &create)).handle
     }
 
     pub(super) fn queue(&mut self, of: u32, context: Handle) -> Handle {
         let create = CreateQueue { context, flags: 0, reserved: 0 };
-        payload::<QueueCreated>(self.session.create_queue(origin(of), &create)).queue
+        payload::<QueueCreated>(Submission::of(&mut self.session.rooms).create_queue(origin(of), &create))
+            .queue
     }
 
     pub(super) fn submit(&mut self, of: u32, queue: Handle) -> Outcome {
         let submit = Submit { queue, buffer_va: DATA_VA, length: 8, flags: 0 };
-        self.session.submit_buffer(origin(of), &submit)
+        EngineReports::of(&mut self.session.rooms).submit_buffer(origin(of), &submit)
     }
 
     /// A queue of a process, whose buffers are never done.
@@ -159,11 +165,12 @@ impl Guest {
 
     pub(super) fn map(&mut self, of: u32, resource: u32, va: u64) -> Outcome {
         let map = MapMemory { resource, flags: MAP_WRITABLE, offset: 0, va, size: PAGE_SIZE };
-        self.session.map_memory(origin(of), &map)
+        Pager::of(&mut self.session.rooms).map_memory(origin(of), &map)
     }
 
     pub(super) fn unmap(&mut self, of: u32, va: u64) {
-        let outcome = self.session.unmap_memory(origin(of), &UnmapMemory { va, size: PAGE_SIZE });
+        let outcome =
+            Pager::of(&mut self.session.rooms).unmap_memory(origin(of), &UnmapMemory { va, size: PAGE_SIZE });
         assert!(outcome.is_ok(), "what ends something is never refused: {outcome:?}");
     }
 

@@ -38,8 +38,15 @@ use super::state::saved::row::SavedOrigin;
 use super::testing::config;
 use super::testing::golden;
 use super::testing::session;
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::devices::Devices;
+use crate::vgpu::control::fences::NativeFences;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::objects::changing::STEPS;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::reports::EngineReports;
+use crate::vgpu::submission::waits::Waits;
 
 #[test]
 fn mcdm_06_buffers_behind_one_that_is_never_done_are_bounded() {
@@ -125,7 +132,7 @@ fn messages_that_wait_for_an_engine_to_start_are_bounded() {
     until_refused(60_000, |_| guest.kernel(GREEDY, 100 << 10));
     assert!(guest.held_of(Kind::Messages).bytes > BYTES / 2);
     let create = CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
-    until_refused(60_000, |_| guest.session.new_context(origin(GREEDY), &create));
+    until_refused(60_000, |_| Lifecycle::of(&mut guest.session.rooms).new_context(origin(GREEDY), &create));
     for at in [COMPUTE, COPY] {
         guest.stop(at);
     }
@@ -152,7 +159,7 @@ fn kernels_of_devices_that_end_again_and_again_are_held_until_the_engine_has_hea
         while given < 40 && guest.kernel(GREEDY, 1).is_ok() {
             given += 1;
         }
-        guest.session.end_device(GREEDY);
+        Devices::of(&mut guest.session.rooms).end_device(GREEDY);
         if given < 40 || guest.open_device(GREEDY).is_err() {
             break;
         }
@@ -180,9 +187,9 @@ fn objects_of_many_processes_are_bounded() {
                 initial_value: 0,
                 va: DATA_VA + index * PAGE_SIZE,
             };
-            let fence = guest.session.create_native_fence(origin(of), &create);
+            let fence = NativeFences::of(&mut guest.session.rooms).create_native_fence(origin(of), &create);
             let create = CreateQueue { context, flags: 0, reserved: 0 };
-            let queue = guest.session.create_queue(origin(of), &create);
+            let queue = Submission::of(&mut guest.session.rooms).create_queue(origin(of), &create);
             if let Err(why) = queue {
                 break 'processes why.status;
             }
@@ -254,9 +261,12 @@ fn waits_are_charged_and_come_back_with_their_queue() {
     let queue = guest.queue(GREEDY, context);
     let before = guest.held_of(Kind::Work);
     let wait = WaitFence { queue, value: 7 };
-    let given = until_refused(1000, |_| guest.session.wait_fence(origin(GREEDY), &wait));
+    let given =
+        until_refused(1000, |_| Waits::of(&mut guest.session.rooms).wait_fence(origin(GREEDY), &wait));
     assert_eq!(guest.held_of(Kind::Work).items, before.items + u64::from(given));
-    assert!(guest.session.destroy_queue(origin(GREEDY), &Named { handle: queue }).is_ok());
+    assert!(
+        Waits::of(&mut guest.session.rooms).destroy_queue(origin(GREEDY), &Named { handle: queue }).is_ok()
+    );
     assert_eq!(guest.held_of(Kind::Work), before);
 }
 
@@ -267,7 +277,9 @@ fn a_suspend_beyond_the_budget_suspends_nothing() {
     let context = guest.context(GREEDY);
     let queue = guest.queue(GREEDY, context);
     until_refused(60_000, |_| guest.submit(GREEDY, queue));
-    let refused = guest.session.suspend_context(origin(GREEDY), &Named { handle: context }).unwrap_err();
+    let refused = EngineReports::of(&mut guest.session.rooms)
+        .suspend_context(origin(GREEDY), &Named { handle: context })
+        .unwrap_err();
     assert_eq!(refused.status, Status::OutOfResources);
     let device = guest.session.rooms.objects.device(GREEDY).unwrap();
     assert!(!device.contexts.get(context).unwrap().held.any());
@@ -288,8 +300,8 @@ fn a_process_that_ends_gives_back_what_engines_do_not_have() {
     let held = guest.held_of(Kind::Work);
     assert_eq!(held, Amount { bytes: 0, items: 0 }, "no engine has work that does not run");
     assert!(guest.held_of(Kind::Mappings).items > 2, "the engine has not let go of its mappings");
-    guest.session.stop_engines();
-    guest.session.run_pending();
+    Lifecycle::of(&mut guest.session.rooms).stop_engines();
+    Deferred::of(&mut guest.session.rooms).run_pending();
     [100, 101].into_iter().for_each(|resource| guest.session.unref_blob(resource).unwrap());
     assert_eq!(guest.held(), before);
 }

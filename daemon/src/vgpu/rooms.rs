@@ -16,6 +16,7 @@ use super::memory::room::Memory;
 use super::memory::vidmm::vram::VideoMemory;
 use super::objects::budget::Purse;
 use super::objects::processes::Objects;
+use super::power::freeze::Freeze;
 use super::timer::Timer;
 
 /// What one VM has of one vGPU, from its objects to its doorbells.
@@ -29,6 +30,10 @@ pub struct Rooms {
     pub journal: Journal,
     /// Wakes the thread when something is due.
     pub timer: Timer,
+    /// Whether it runs, or stands still.
+    pub freeze: Freeze,
+    /// Whether nothing was ever asked of it: only then another session's state can become its own (LM-31).
+    pub is_fresh: bool,
     /// What is charged to the VM, and to no process.
     pub purse: Purse,
     /// Guest processes.
@@ -52,6 +57,8 @@ impl Rooms {
         Ok(Self {
             journal: Journal::new(&config.name, Arc::clone(&config.log)),
             timer: Timer::new()?,
+            freeze: Freeze::Running,
+            is_fresh: true,
             purse: config.budget.vm(),
             objects: Objects::default(),
             memory: Memory::new(memory, Arc::clone(&config.account))?,

@@ -20,12 +20,19 @@ use super::memory::vidmm::vram::VideoMemory;
 use super::objects::process::Process;
 use super::objects::timeline::Token;
 use super::power::d3::Power;
-use super::power::quiesce::Freeze;
+use super::power::freeze::Freeze;
 use super::rooms::Rooms;
 use crate::guest_ram::memory::GuestRam;
 use crate::poller::NO_EVENT;
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::guest_pages::GuestPages;
+use crate::vgpu::control::memory::paging::Pager;
+use crate::vgpu::doorbells::requests::DoorbellRequests;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::refusal::Refusal;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::tdr::recovery::Recovery;
 
 /// Everything that one VM has of one vGPU. Dropping it ends its engines.
 #[derive(Debug)]
@@ -34,9 +41,6 @@ pub struct Session {
     /// Of processes that are away, or are to go.
     pub(super) away: Absences,
     pub(super) power: Power,
-    pub(super) freeze: Freeze,
-    /// Whether nothing was ever asked of it: only then another session's state can become its own (LM-31).
-    pub(super) is_fresh: bool,
     /// Since when engines may all be asleep.
     pub(super) quiet_since: Option<Instant>,
     /// When the front must be looked at.
@@ -62,30 +66,38 @@ impl Session {
         ] {
             rooms.engines.poller.add(descriptor, wakeup.data(), Events::EPOLLIN)?;
         }
-        let session = Self {
+        let mut session = Self {
             rooms,
             away: Absences::default(),
             power: Power::D0,
-            freeze: Freeze::Running,
-            is_fresh: true,
             quiet_since: None,
             front_at: None,
             look_at: None,
         };
         session.rooms.config.orders.begin_session();
         session.begin_anew();
-        session.show_trackers();
+        GuestPages::of(&mut session.rooms).show_trackers();
         Ok(session)
-    }
-
-    /// The engines that it may have: all nodes of each physical adapter.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = EngineAddress> + use<> {
-        EngineAddress::all(self.rooms.config.engines)
     }
 
     /// Readable when [`Self::event`] has something to do.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.rooms.engines.poller.as_fd()
+    }
+
+    /// Whether it stands still, or is on its way there: requests are refused.
+    pub fn is_stopping(&self) -> bool {
+        self.rooms.freeze.is_stopping()
+    }
+
+    /// Whether nothing runs, and nothing is written any more, until [`Self::thaw`].
+    pub fn is_frozen(&self) -> bool {
+        self.rooms.freeze.is_frozen()
+    }
+
+    /// Guest RAM, as engines have it and write to it.
+    pub fn guest_pages(&mut self) -> GuestPages<'_> {
+        GuestPages::of(&mut self.rooms)
     }
 
     /// The configuration.
@@ -110,12 +122,12 @@ impl Session {
         let Window::Awaited(waiting) = std::mem::replace(&mut self.rooms.memory.window, window) else {
             return;
         };
-        if self.is_stopping() {
+        if self.rooms.freeze.is_stopping() {
             // Nothing moves now.
             return self.rooms.memory.residency.deferred.extend(waiting);
         }
         for (resource, offset, token) in waiting {
-            if let Err(refusal) = self.map_blob(resource, offset, token) {
+            if let Err(refusal) = Deferred::of(&mut self.rooms).map_blob(resource, offset, token) {
                 self.rooms.objects.due.push((token, Err(refusal)));
             }
         }
@@ -128,10 +140,10 @@ impl Session {
         if self.rooms.objects.processes.values().any(Process::is_away) {
             return self.reset_around_absent();
         }
-        self.stop_engines();
+        Lifecycle::of(&mut self.rooms).stop_engines();
         self.power = Power::D0;
-        self.freeze = Freeze::Running;
-        self.run_pending();
+        self.rooms.freeze = Freeze::Running;
+        Deferred::of(&mut self.rooms).run_pending();
         let contexts: Vec<u32> = self.rooms.objects.processes.keys().copied().collect();
         contexts.into_iter().for_each(|context| self.end_process(context));
         self.forget_absences();
@@ -141,21 +153,22 @@ impl Session {
                 log::error!("{}: freeing resource {resource}: {refusal:?}", self.rooms.config.name);
             }
         }
-        self.run_pending();
+        Deferred::of(&mut self.rooms).run_pending();
         self.rooms.objects.due.clear();
         self.rooms.memory.retired.clear();
         self.front_at = None;
-        self.is_fresh = true;
+        self.rooms.is_fresh = true;
         self.begin_anew();
         self.rooms.memory.window = Window::Awaited(Vec::new());
     }
 
     /// What is due to be answered, in order.
     pub fn take_due(&mut self) -> Vec<(Token, Result<(), Refusal>)> {
-        if self.is_frozen() {
+        if self.rooms.freeze.is_frozen() {
             return Vec::new();
         }
-        self.serve_residency();
+        self.settle();
+        Pager::of(&mut self.rooms).serve_residency();
         std::mem::take(&mut self.rooms.objects.due)
     }
 
@@ -170,25 +183,38 @@ impl Session {
             }
         };
         for token in ready {
-            if self.is_frozen() {
+            if self.rooms.freeze.is_frozen() {
                 self.put_off(token);
                 continue;
             }
             match Wakeup::from_data(token) {
                 Some(Wakeup::Event(at)) => self.engine_event(at),
-                Some(Wakeup::Channel(at)) => self.engine_responses(at),
-                Some(Wakeup::Alarm(at)) => self.engine_alarm(at),
+                Some(Wakeup::Channel(at)) => Lifecycle::of(&mut self.rooms).engine_responses(at),
+                Some(Wakeup::Alarm(at)) => Recovery::of(&mut self.rooms).engine_alarm(at),
                 Some(Wakeup::Timer) => self.timer_event(),
                 Some(Wakeup::Orders) => self.run_errands(),
-                Some(Wakeup::Switch) => self.notify_switched(),
+                Some(Wakeup::Switch) => DoorbellRequests::of(&mut self.rooms).notify_switched(),
                 None => {}
             }
+            self.settle();
         }
         // Here, where nothing else is half done.
         self.look_at_parking();
         self.look_at_leave();
         self.look_at_freeze();
         self.keep_looking();
+    }
+
+    /// An engine signalled.
+    pub(super) fn engine_event(&mut self, at: EngineAddress) {
+        let Some(process) = self.rooms.engines[at.index()].process() else { return };
+        process.drain_event();
+        let sleepy = process.power.wishes_f1();
+        Recovery::of(&mut self.rooms).collect_reports(at);
+        if sleepy {
+            self.engine_to_f1(at);
+        }
+        Deferred::of(&mut self.rooms).run_pending();
     }
 
     /// Nothing is looked at while everything stands still; what was to be looked at is when it goes on.
@@ -213,7 +239,7 @@ impl Session {
     pub fn wake_front(&mut self, at: Option<Instant>) {
         if self.front_at != at {
             self.front_at = at;
-            if !self.is_stopping() {
+            if !self.rooms.freeze.is_stopping() {
                 self.set_timer();
             }
         }
@@ -225,7 +251,7 @@ impl Session {
         let others = [
             self.rooms.doorbells.next_drain(),
             self.next_idleness(),
-            self.next_freeze(),
+            self.rooms.freeze.limit(),
             self.look_at,
             self.away.next(),
             self.rooms.memory.residency.retry_at,
@@ -240,9 +266,9 @@ impl Session {
     /// A moment that something waited for has come.
     pub(super) fn timer_event(&mut self) {
         self.rooms.timer.take();
-        if self.is_stopping() {
+        if self.rooms.freeze.is_stopping() {
             self.look_at_freeze();
-            if let Some(at) = self.next_freeze() {
+            if let Some(at) = self.rooms.freeze.limit() {
                 self.rooms.timer.set(at);
             }
             return;
@@ -251,9 +277,9 @@ impl Session {
         // Who waits for a doorbell has woken the device, but the operator may have sent it to sleep since.
         let waits = self.rooms.engines.iter().any(|slot| slot.line.first().is_some());
         let woken = waits && self.leave_d3();
-        for at in self.addresses() {
-            self.serve_connects(at);
-            self.decide_if_due(at);
+        for at in self.rooms.engines.addresses() {
+            DoorbellRequests::of(&mut self.rooms).serve_connects(at);
+            Submission::of(&mut self.rooms).decide_if_due(at);
         }
         self.rooms.engines.poke_listed();
         if woken {
@@ -261,10 +287,10 @@ impl Session {
         }
         self.look_at_parking();
         self.look_at_leave();
-        self.look_at_drains();
+        Deferred::of(&mut self.rooms).look_at_drains();
         self.look_at_idleness();
         self.look_at_engines();
-        self.sweep_if_due();
+        GuestPages::of(&mut self.rooms).sweep_if_due();
         self.set_timer();
     }
 }
@@ -272,7 +298,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.rooms.config.orders.end_session();
-        self.hide_trackers();
-        self.stop_engines();
+        GuestPages::of(&mut self.rooms).hide_trackers();
+        Lifecycle::of(&mut self.rooms).stop_engines();
     }
 }

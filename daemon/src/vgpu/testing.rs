@@ -44,7 +44,7 @@ use super::memory::vidmm::quota::Pool;
 use super::memory::vidmm::quota::Quota;
 use super::objects::process::Buffer;
 use super::objects::process::Device;
-use super::power::quiesce::Freeze;
+use super::power::freeze::Freeze;
 use super::session::Session;
 use super::state::saved::SavedSession;
 use super::tdr::policy::Policy;
@@ -55,6 +55,7 @@ use crate::migration::state;
 use crate::sched::awake::Awake;
 use crate::sched::share::Share;
 use crate::sched::thread::Supervisor;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::objects::device_page::GuestPage;
 
 /// A vGPU that fits the golden states; its engines cannot be started.
@@ -114,6 +115,12 @@ pub(crate) fn golden() -> SavedSession {
     state::decode(&bytes).unwrap().session
 }
 
+/// An engine is no good any more.
+pub(crate) fn lose(session: &mut Session, at: EngineAddress, text: &str) {
+    session.rooms.engines.condemn(at, text);
+    session.settle();
+}
+
 /// What the shared block of an engine says of bands.
 pub(crate) fn bands_of(process: &EngineProcess) -> Bands {
     let mut bytes = [0; size_of::<Bands>()];
@@ -137,7 +144,11 @@ pub(crate) fn startable() -> Config {
 
 /// An engine that runs, as the session sees it.
 pub(crate) fn run(session: &mut Session, at: EngineAddress) {
-    assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
+    assert!(
+        !Lifecycle::of(&mut session.rooms)
+            .ensure_engine(at)
+            .unwrap_or_else(|refused| panic!("{}", refused.text))
+    );
     session.rooms.engines[at.index()].came_up();
 }
 
@@ -156,13 +167,13 @@ pub(crate) fn restored(config: Config) -> Session {
     let mut session = session(&Arc::new(config));
     session.restore(&golden()).unwrap();
     show_pages(&mut session);
-    session.freeze = Freeze::Running;
+    session.rooms.freeze = Freeze::Running;
     let contexts = session.rooms.objects.processes.values_mut().filter_map(|process| process.device.as_mut());
     for (_, context) in contexts.flat_map(|device| device.contexts.iter_mut()) {
         context.held.by_freeze = false;
     }
     // As after a move: processes start over what was restored.
-    session.start_process_again(COPY).unwrap();
+    Lifecycle::of(&mut session.rooms).start_process_again(COPY).unwrap();
     session.rooms.engines[COPY.index()].came_up();
     session
 }

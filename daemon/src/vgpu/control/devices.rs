@@ -8,7 +8,9 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
+use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::objects::budget::Charge;
@@ -21,15 +23,53 @@ use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::refusal::Refusal;
-use crate::vgpu::session::Session;
+use crate::vgpu::rooms::Rooms;
 
-impl Session {
+/// Whether a process may have a device; else why not.
+pub(in crate::vgpu) fn admission(rooms: &Rooms, context: u32) -> Result<(), Refused> {
+    // MCDM-41: the second request fails, and does not wait.
+    let has_device = |(other, process): (&u32, &crate::vgpu::objects::process::Process)| {
+        *other != context && process.device.is_some()
+    };
+    if rooms.config.single_use && rooms.objects.processes.iter().any(has_device) {
+        let text = "this device is single-use, and another process has it".to_owned();
+        return Err(Refused { status: Status::Busy, text });
+    }
+    let blocked = |text: String| Refused { status: Status::Blocked, text };
+    if let Some(quarantine) = rooms.config.standing.quarantined() {
+        return Err(blocked(format!("this vGPU is quarantined: {}", quarantine.why)));
+    }
+    match rooms.objects.processes.get(&context).and_then(|process| process.blocked) {
+        None => Ok(()),
+        Some(report) => Err(blocked(format!(
+            "this process hung the GPU more than {} times within {} s (report {report})",
+            rooms.config.policy.process_limit(),
+            rooms.config.policy.limit_time.as_secs()
+        ))),
+    }
+}
+
+/// Devices of guest processes: how they begin, fail and end.
+#[derive(Debug)]
+pub struct Devices<'a> {
+    pub(in crate::vgpu) rooms: &'a mut Rooms,
+}
+
+impl<'a> Devices<'a> {
+    /// Over these rooms.
+    pub fn of(rooms: &'a mut Rooms) -> Self {
+        Self { rooms }
+    }
+}
+
+impl Devices<'_> {
     /// CREATE_DEVICE. A page that cannot be used is refused through the front, since nothing can be written
-    /// there; anything else is answered in it.
+    /// there; anything else is answered in it. None is opened where the device is about to be taken away.
     pub(in crate::vgpu) fn open_device(
         &mut self,
         origin: Origin,
         message: &CreateDevice,
+        is_leaving: bool,
     ) -> Result<(), Refusal> {
         if self.rooms.engines.has_too_much_pending() {
             return Err(Refusal::OutOfMemory);
@@ -73,7 +113,9 @@ impl Session {
         let mapping = GpuMapping { size, allocation: page, offset, writable: true };
         let mapped =
             self.rooms.memory.map_range(&mut self.rooms.objects, origin.context, message.page_va, mapping);
-        let admission = self.admission(origin.context);
+        let leaving =
+            || Refused { status: Status::Leaving, text: "the device is about to be taken away".to_owned() };
+        let admission = if is_leaving { Err(leaving()) } else { admission(self.rooms, origin.context) };
         let version = (message.protocol_version >> 16 == PROTOCOL_VERSION >> 16).or(Status::VersionMismatch);
         if let Err(error) = mapped {
             self.end_device(origin.context);
@@ -84,17 +126,17 @@ impl Session {
                 "the guest speaks protocol {:#x}, the daemon {PROTOCOL_VERSION:#x}",
                 message.protocol_version
             );
-            self.answer(origin, Err(Refused { status, text }));
+            self.rooms.answer(origin, Err(Refused { status, text }));
             self.end_device(origin.context);
             return Ok(());
         }
         if let Err(refused) = admission {
-            self.answer(origin, Err(refused));
+            self.rooms.answer(origin, Err(refused));
             self.end_device(origin.context);
             return Ok(());
         }
         self.prepare_page(origin.context);
-        self.answer(origin, Ok(Vec::new()));
+        self.rooms.answer(origin, Ok(Vec::new()));
         Ok(())
     }
 
@@ -117,7 +159,7 @@ impl Session {
     /// DESTROY_DEVICE: answered first, since the page goes with it.
     pub(in crate::vgpu) fn destroy_device(&mut self, origin: Origin) -> Outcome {
         self.rooms.objects.device(origin.context)?;
-        self.answer(origin, Ok(Vec::new()));
+        self.rooms.answer(origin, Ok(Vec::new()));
         self.end_device(origin.context);
         Ok(Handled::Parked)
     }
@@ -130,7 +172,7 @@ impl Session {
         }
         self.put_device_in_error(context, device_page::DEVICE_STOPPED);
         let Some(device) = self.rooms.objects.take_device(context) else { return };
-        for at in self.addresses() {
+        for at in self.rooms.engines.addresses() {
             let slot = &mut self.rooms.engines[at.index()];
             if let Some(process) = slot.process_mut()
                 && let Some(entry) = device.presence[at.index()]
@@ -147,7 +189,7 @@ impl Session {
             }
         }
         self.rooms.engines.disown_buffers(&mut self.rooms.objects, context);
-        self.forget_kernels(&device);
+        Kernels::of(self.rooms).forget_kernels(&device);
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
         held.push(device.page.allocation);
@@ -163,16 +205,16 @@ impl Session {
             allocation.pins -= 1;
         }
         let own = device.contexts.iter().map(|(_, context)| context.area);
-        self.free_areas(own.chain(device.area).collect());
+        Deferred::of(self.rooms).free_areas(own.chain(device.area).collect());
         let barrier = Barrier::raise(&mut self.rooms.engines);
-        self.close_fences_of(&device, barrier);
-        self.after(barrier, Action::DestroyRoot(device.root));
+        Deferred::of(self.rooms).close_fences_of(&device, barrier);
+        Deferred::of(self.rooms).after(barrier, Action::DestroyRoot(device.root));
         // As long as engines have it, and these lists wait for them.
         let mut charges: Vec<Charge> = device.mappings.into_values().map(|mapped| mapped.charge).collect();
         charges.extend(device.paging.into_charges());
         charges.extend(device.doorbells.into_charges());
         charges.extend(device.contexts.into_charges());
         charges.extend(device.fences.into_charges());
-        self.after_charged(barrier, Action::Release(held), charges);
+        Deferred::of(self.rooms).after_charged(barrier, Action::Release(held), charges);
     }
 }

@@ -6,7 +6,13 @@ use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::status::Status;
 
 use super::request::Request;
+use crate::vgpu::control::devices::Devices;
+use crate::vgpu::control::fences::NativeFences;
+use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::counters::count;
+use crate::vgpu::doorbells::requests::DoorbellRequests;
+use crate::vgpu::engines::lifecycle::Lifecycle;
+use crate::vgpu::engines::room::Condemned;
 use crate::vgpu::memory::occupancy::memory_info;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
@@ -16,11 +22,15 @@ use crate::vgpu::objects::process::Process;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::session::Session;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::reports::EngineReports;
+use crate::vgpu::submission::waits::Waits;
+use crate::vgpu::tdr::recovery::Recovery;
 
 impl Session {
     /// A guest process opens the device.
     pub fn create_context(&mut self, context: u32) -> Result<(), Refusal> {
-        self.is_fresh = false;
+        self.rooms.is_fresh = false;
         if context == 0 || self.own_context(context).is_ok() {
             return Err(Refusal::Context);
         }
@@ -48,13 +58,13 @@ impl Session {
     /// Ends a guest process, and what it has.
     pub(in crate::vgpu) fn end_process(&mut self, context: u32) {
         self.stop_parking(context);
-        self.end_device(context);
+        Devices::of(&mut self.rooms).end_device(context);
         self.rooms.objects.remove(context);
     }
 
     /// Handles the frames of one SUBMIT_3D. All frames up to the first malformed one are handled.
     pub fn submit(&mut self, context: u32, ring: u8, bytes: &[u8]) -> Result<(), Refusal> {
-        if self.is_stopping() {
+        if self.rooms.freeze.is_stopping() {
             return Err(Refusal::Unspecified);
         }
         let name = context;
@@ -72,7 +82,9 @@ impl Session {
                 self.rooms.objects.processes.get(&context).and_then(|process| process.device.as_ref());
             match request {
                 request if device.is_some() => self.handle(origin, request),
-                Ok(Request::CreateDevice(create)) => self.open_device(origin, &create)?,
+                Ok(Request::CreateDevice(create)) => {
+                    Devices::of(&mut self.rooms).open_device(origin, &create, self.away.is_leaving())?
+                }
                 Ok(Request::AttachDevice(body)) => {
                     self.attach_device(name, origin, body)?;
                     break;
@@ -81,6 +93,7 @@ impl Session {
                 _ => return Err(Refusal::Parameter),
             }
         }
+        self.settle();
         self.keep_looking();
         Ok(())
     }
@@ -101,11 +114,30 @@ impl Session {
             self.resume_from_d3();
         }
         match outcome {
-            Ok(Handled::Now(payload)) => self.answer(origin, Ok(payload)),
+            Ok(Handled::Now(payload)) => self.rooms.answer(origin, Ok(payload)),
             Ok(Handled::Parked) => {}
-            Err(refused) => self.answer(origin, Err(refused)),
+            Err(refused) => self.rooms.answer(origin, Err(refused)),
         }
         self.rooms.engines.poke_listed();
+        self.settle();
+    }
+
+    /// Carries out what was noted while something else was half done: engines that are no good are replaced, messages that wait
+    /// no more are handled.
+    pub(in crate::vgpu) fn settle(&mut self) {
+        loop {
+            self.look_at_power();
+            while let Some(Condemned { at, reason, text, .. }) = self.rooms.engines.take_condemned() {
+                Recovery::of(&mut self.rooms).recover_engine(at, reason, &text, None);
+            }
+            let messages = std::mem::take(&mut self.rooms.engines.to_handle);
+            if messages.is_empty() {
+                return;
+            }
+            for message in messages {
+                self.handle(message.origin, message.request());
+            }
+        }
     }
 
     /// Does what a request asks, where its process is in a state to have it done.
@@ -122,44 +154,68 @@ impl Session {
             Request::CreateDevice(_) => Err(Status::DeviceExists.into()),
             // A message of a context without a device.
             Request::AttachDevice(_) => Err(Status::UnknownMessage.into()),
-            Request::DestroyDevice => self.destroy_device(origin),
+            Request::DestroyDevice => Devices::of(&mut self.rooms).destroy_device(origin),
             Request::ParkDevice => self.park_device(origin),
             Request::QueryCaps => Ok(Handled::with(&self.capset())),
             Request::QueryProfile => Ok(Handled::with(self.profile().ok_or(Status::NotSupported)?)),
-            Request::MapMemory(map) => self.map_memory(origin, &map),
-            Request::UnmapMemory(unmap) => self.unmap_memory(origin, &unmap),
-            Request::MapList(list) => self.map_list(origin, &list),
-            Request::UnmapList(list) => self.unmap_list(origin, &list),
-            Request::MakeResident(list) => self.make_resident(origin, &list),
-            Request::Evict(list) => self.evict(origin, &list),
+            Request::MapMemory(map) => Pager::of(&mut self.rooms).map_memory(origin, &map),
+            Request::UnmapMemory(unmap) => Pager::of(&mut self.rooms).unmap_memory(origin, &unmap),
+            Request::MapList(list) => Pager::of(&mut self.rooms).map_list(origin, &list),
+            Request::UnmapList(list) => Pager::of(&mut self.rooms).unmap_list(origin, &list),
+            Request::MakeResident(list) => Pager::of(&mut self.rooms).make_resident(origin, &list),
+            Request::Evict(list) => Pager::of(&mut self.rooms).evict(origin, &list),
             Request::SetPriority(list) => self.rooms.memory.set_priority(&self.rooms.objects, origin, &list),
             Request::QueryMemory => Ok(Handled::with(&memory_info(
                 &self.rooms.memory,
                 &self.rooms.config.account,
                 &self.rooms.counters,
             ))),
-            Request::CreateContext(create) => self.new_context(origin, &create),
-            Request::DestroyContext(named) => self.drop_context(origin, &named),
-            Request::SuspendContext(named) => self.suspend_context(origin, &named),
-            Request::ResumeContext(named) => self.resume_context(origin, &named),
-            Request::CreateQueue(create) => self.create_queue(origin, &create),
-            Request::DestroyQueue(named) => self.destroy_queue(origin, &named),
-            Request::CreateDoorbell(create) => self.create_doorbell(origin, &create),
-            Request::ConnectDoorbell(named) => self.connect_doorbell(origin, &named),
-            Request::DestroyDoorbell(named) => self.destroy_doorbell(origin, &named),
-            Request::Notify(notify) => self.notify(origin, &notify),
-            Request::CreateKernel(create) => self.create_kernel(origin, &create),
-            Request::DestroyKernel(named) => self.destroy_kernel(origin, &named),
-            Request::Submit(submit) => self.submit_buffer(origin, &submit),
-            Request::SetScheduling(properties) => self.set_scheduling(origin, &properties),
-            Request::SetProcessClass(class) => self.set_process_class(origin, &class),
-            Request::WaitFence(wait) => self.wait_fence(origin, &wait),
-            Request::CreateNativeFence(create) => self.create_native_fence(origin, &create),
-            Request::OpenNativeFence(open) => self.open_native_fence(origin, &open),
-            Request::CloseNativeFence(named) => self.close_native_fence(origin, &named),
-            Request::WaitNativeFence(wait) => self.wait_native_fence(origin, &wait),
-            Request::SignalNativeFence(signal) => self.signal_native_fence(origin, &signal),
-            Request::QueryNativeFence(named) => self.query_native_fence(origin, &named),
+            Request::CreateContext(create) => Lifecycle::of(&mut self.rooms).new_context(origin, &create),
+            Request::DestroyContext(named) => Lifecycle::of(&mut self.rooms).drop_context(origin, &named),
+            Request::SuspendContext(named) => {
+                EngineReports::of(&mut self.rooms).suspend_context(origin, &named)
+            }
+            Request::ResumeContext(named) => Waits::of(&mut self.rooms).resume_context(origin, &named),
+            Request::CreateQueue(create) => Submission::of(&mut self.rooms).create_queue(origin, &create),
+            Request::DestroyQueue(named) => Waits::of(&mut self.rooms).destroy_queue(origin, &named),
+            Request::CreateDoorbell(create) => {
+                DoorbellRequests::of(&mut self.rooms).create_doorbell(origin, &create)
+            }
+            Request::ConnectDoorbell(named) => {
+                DoorbellRequests::of(&mut self.rooms).connect_doorbell(origin, &named)
+            }
+            Request::DestroyDoorbell(named) => {
+                DoorbellRequests::of(&mut self.rooms).destroy_doorbell(origin, &named)
+            }
+            Request::Notify(notify) => DoorbellRequests::of(&mut self.rooms).notify(origin, &notify),
+            Request::CreateKernel(create) => Lifecycle::of(&mut self.rooms).create_kernel(origin, &create),
+            Request::DestroyKernel(named) => Lifecycle::of(&mut self.rooms).destroy_kernel(origin, &named),
+            Request::Submit(submit) => EngineReports::of(&mut self.rooms).submit_buffer(origin, &submit),
+            Request::SetScheduling(properties) => {
+                Submission::of(&mut self.rooms).set_scheduling(origin, &properties)
+            }
+            Request::SetProcessClass(class) => {
+                Submission::of(&mut self.rooms).set_process_class(origin, &class)
+            }
+            Request::WaitFence(wait) => Waits::of(&mut self.rooms).wait_fence(origin, &wait),
+            Request::CreateNativeFence(create) => {
+                NativeFences::of(&mut self.rooms).create_native_fence(origin, &create)
+            }
+            Request::OpenNativeFence(open) => {
+                NativeFences::of(&mut self.rooms).open_native_fence(origin, &open)
+            }
+            Request::CloseNativeFence(named) => {
+                NativeFences::of(&mut self.rooms).close_native_fence(origin, &named)
+            }
+            Request::WaitNativeFence(wait) => {
+                NativeFences::of(&mut self.rooms).wait_native_fence(origin, &wait)
+            }
+            Request::SignalNativeFence(signal) => {
+                NativeFences::of(&mut self.rooms).signal_native_fence(origin, &signal)
+            }
+            Request::QueryNativeFence(named) => {
+                NativeFences::of(&mut self.rooms).query_native_fence(origin, &named)
+            }
         }
     }
 }

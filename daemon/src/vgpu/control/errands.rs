@@ -26,6 +26,7 @@ use crate::vgpu::objects::process::Process;
 use crate::vgpu::power::quiesce::standing_still;
 use crate::vgpu::session::Session;
 use crate::vgpu::tdr::reason::Reason;
+use crate::vgpu::tdr::recovery::Recovery;
 
 #[derive(Debug, Serialize)]
 struct Description {
@@ -147,7 +148,7 @@ fn as_answer(what: &impl Serialize) -> Answer {
 fn tune(session: &mut Session, tuning: Tuning) -> Answer {
     session.rooms.config = Arc::new(session.rooms.config.tuned(tuning));
     let config = &session.rooms.config;
-    for at in session.addresses() {
+    for at in session.rooms.engines.addresses() {
         if let Some(id) = session.rooms.engines[at.index()].supervised {
             config.supervisor.retune(id, config.watched_timeout(at.node), config.share);
         }
@@ -167,7 +168,7 @@ impl Session {
 
     fn obey(&mut self, errand: Errand) {
         let only_looks = matches!(errand.order, Order::Describe | Order::History(_) | Order::Tune(_));
-        if self.is_stopping() && !only_looks {
+        if self.rooms.freeze.is_stopping() && !only_looks {
             return errand.answer(Err(standing_still()));
         }
         let answer = match errand.order {
@@ -178,12 +179,18 @@ impl Session {
             Order::Describe => self.describe(),
             Order::History(last) => as_answer(&self.history(last)),
             Order::Tune(tuning) => tune(self, tuning),
-            Order::ResetEngine(at) => self.reset_by_order(at),
+            Order::ResetEngine(at) => Recovery::of(&mut self.rooms).reset_by_order(at),
             Order::ResetAdapter => {
                 let text = "the operator asked for it";
-                let case =
-                    self.open_case(EngineAddress::new(0, NodeKind::Compute), Reason::Forced, text, None);
-                Ok(json!({ "report": case.number, "devices_lost": self.reset_adapter(case) }))
+                let case = Recovery::of(&mut self.rooms).open_case(
+                    EngineAddress::new(0, NodeKind::Compute),
+                    Reason::Forced,
+                    text,
+                    None,
+                );
+                Ok(
+                    json!({ "report": case.number, "devices_lost": Recovery::of(&mut self.rooms).reset_adapter(case) }),
+                )
             }
             Order::EnterD0 => {
                 if self.leave_d3() {
@@ -197,6 +204,8 @@ impl Session {
 
     fn describe(&self) -> Answer {
         let engines = self
+            .rooms
+            .engines
             .addresses()
             .map(|at| {
                 let doorbells_in_use = connected_on(&self.rooms.objects, at).len();
@@ -221,28 +230,5 @@ impl Session {
             processes,
         };
         as_answer(&description)
-    }
-
-    /// A forced reset of one engine, or of all that run (TDR-29).
-    fn reset_by_order(&mut self, at: Option<EngineAddress>) -> Answer {
-        if let Some(at) = at.filter(|at| at.engine >= self.rooms.config.engines) {
-            return Err(OrderError::Refused(format!("there is no engine {at}")));
-        }
-        let wanted = self.addresses().filter(|of| at.is_none_or(|at| at == *of));
-        let running: Vec<EngineAddress> =
-            wanted.filter(|of| self.rooms.engines[of.index()].hears()).collect();
-        // All or nothing, so that the answer is true of each.
-        if let Some(of) = running.iter().find(|of| !self.rooms.engines[of.index()].has_begun()) {
-            return Err(OrderError::Refused(format!("the {of} engine is just coming up")));
-        }
-        let mut resets = Vec::new();
-        for of in running {
-            self.recover_engine(of, Reason::Forced, "the operator asked for it", None);
-            resets.push(of.to_string());
-        }
-        if resets.is_empty() {
-            return Err(OrderError::Refused("no such engine runs, so there is nothing to reset".to_owned()));
-        }
-        Ok(json!({ "engines_reset": resets }))
     }
 }

@@ -3,8 +3,6 @@
 
 use std::sync::atomic::Ordering;
 
-use campanile_host_gpu::adapter::native_fences::Signalled;
-use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::control::message::Named as NamedMessage;
 use campanile_protocol::control::native_fence::CreateNativeFence;
@@ -17,12 +15,11 @@ use campanile_protocol::control::native_fence::OpenNativeFence;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 
+use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::fences::native::Closed;
 use crate::vgpu::fences::native::FENCE_BYTES;
-use crate::vgpu::fences::native::Look;
-use crate::vgpu::fences::native::smallest_wait;
 use crate::vgpu::fences::native::take_open;
 use crate::vgpu::fences::table::Named;
 use crate::vgpu::objects::budget::Charge;
@@ -32,12 +29,25 @@ use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::waits::NativeWait;
-use crate::vgpu::session::Session;
+use crate::vgpu::rooms::Rooms;
+use crate::vgpu::submission::waits::Waits;
 
-impl Session {
+/// Requests of native fences.
+#[derive(Debug)]
+pub struct NativeFences<'a> {
+    pub(in crate::vgpu) rooms: &'a mut Rooms,
+}
+
+impl<'a> NativeFences<'a> {
+    /// Over these rooms.
+    pub fn of(rooms: &'a mut Rooms) -> Self {
+        Self { rooms }
+    }
+}
+
+impl NativeFences<'_> {
     /// CREATE_NATIVE_FENCE.
     pub(in crate::vgpu) fn create_native_fence(
         &mut self,
@@ -56,7 +66,7 @@ impl Session {
         let opened = self.map_fence(origin.context, index, global, message.va, charge);
         if opened.is_err() {
             // It was mapped nowhere, so no engine has its page.
-            self.free_fences(&[index]);
+            Waits::of(self.rooms).free_fences(&[index]);
         }
         Ok(Handled::with(&opened?))
     }
@@ -88,17 +98,17 @@ impl Session {
         let Closed { fence, root, of_cpu, of_gpu } =
             take_open(&mut self.rooms.objects, origin.context, message.handle)?;
         for wait in of_cpu {
-            self.answer(wait.origin, Err(Status::InvalidHandle.into()));
+            self.rooms.answer(wait.origin, Err(Status::InvalidHandle.into()));
         }
         self.rooms.memory.tables.unmap(root, fence.va, PAGE_SIZE)?;
         // A buffer that waits at this address faults now: so it does on every kind of queue.
         for wait in of_gpu {
-            self.unpark(origin.context, wait.context);
+            Waits::of(self.rooms).unpark(origin.context, wait.context);
         }
-        self.release_native_waiters(fence.index);
+        Waits::of(self.rooms).release_native_waiters(fence.index);
         if self.rooms.fences.close(fence.index) {
             let barrier = Barrier::raise(&mut self.rooms.engines);
-            self.after(barrier, Action::FreeFences(vec![fence.index]));
+            Deferred::of(self.rooms).after(barrier, Action::FreeFences(vec![fence.index]));
         }
         Ok(Handled::done())
     }
@@ -116,40 +126,6 @@ impl Session {
         fence.map(&mut self.rooms.objects, &mut self.rooms.memory.tables, context, va, charge)
     }
 
-    /// Closes what a device that ends has open; its waits were answered. Fences that no other device has go when
-    /// engines have passed `barrier`.
-    pub(in crate::vgpu) fn close_fences_of(&mut self, device: &Device, barrier: Barrier) {
-        let last = self.rooms.fences.close_all(device);
-        if !last.is_empty() {
-            self.after(barrier, Action::FreeFences(last));
-        }
-    }
-
-    /// Frees fences that no engine has mapped any more. What engines reported of them before is read first: an
-    /// engine that names one of them later lies.
-    pub(in crate::vgpu) fn free_fences(&mut self, indices: &[u32]) {
-        for at in self.addresses() {
-            self.read_signalled(at);
-        }
-        for &index in indices {
-            for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
-                process.native_fences.destroy(index);
-            }
-            self.rooms.fences.free(index);
-        }
-    }
-
-    /// Tells an engine that starts with an empty block of all fences there are.
-    pub(in crate::vgpu) fn announce_native_fences(&mut self, at: EngineAddress) {
-        let all: Vec<_> = self.rooms.fences.iter().collect();
-        for (index, global) in all {
-            if let Some(process) = self.rooms.engines[at.index()].process() {
-                process.native_fences.create(index, global);
-            }
-            self.release_native_waiters(index);
-        }
-    }
-
     /// WAIT_NATIVE_FENCE: answered when the value is there.
     pub(in crate::vgpu) fn wait_native_fence(
         &mut self,
@@ -162,7 +138,7 @@ impl Session {
         let origin = self.rooms.objects.park(origin)?;
         let wait = NativeWait { origin, fence: message.fence, index, value: message.value };
         self.rooms.objects.device_mut(origin.context)?.native_waits.push(wait);
-        self.release_native_waiters(index);
+        Waits::of(self.rooms).release_native_waiters(index);
         Ok(Handled::Parked)
     }
 
@@ -177,7 +153,7 @@ impl Session {
         // PAIRS WITH node/buffer.rs: what the process stored before is seen by a queue that passes its wait.
         value.store(message.value, Ordering::Release);
         self.rooms.engines.poke_all();
-        self.release_native_waiters(index);
+        Waits::of(self.rooms).release_native_waiters(index);
         Ok(Handled::done())
     }
 
@@ -187,89 +163,6 @@ impl Session {
         let value = self.rooms.fences.value(index).ok_or(Status::InvalidHandle)?;
         // PAIRS WITH the engine's release of the value.
         Ok(Handled::with(&CurrentValue { value: value.load(Ordering::Acquire) }))
-    }
-
-    /// Answers the waits for a fence that are over, in whatever process, and has the engines watch for the next
-    /// (UMS-133, UMS-135, UMS-137).
-    pub(in crate::vgpu) fn release_native_waiters(&mut self, index: u32) {
-        loop {
-            let smallest = smallest_wait(&self.rooms.objects, index);
-            let Some(value) = self.rooms.fences.value(index) else { return };
-            for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
-                process.native_fences.monitor(index, smallest, value);
-            }
-            // After every engine has the new MonitoredValue: signals from here on interrupt.
-            let over = self.rooms.fences.take_over(&mut self.rooms.objects, index);
-            if over.is_empty() {
-                return;
-            }
-            for wait in over.of_cpu {
-                self.answer(wait.origin, Ok(Vec::new()));
-            }
-            for (of, context) in over.of_gpu {
-                self.unpark(of, context);
-            }
-        }
-    }
-
-    /// Looks at every wait for a fence of any kind: after a report that names none, and after the end of an
-    /// engine that may have signalled without having said so.
-    pub(in crate::vgpu) fn release_all_waiters(&mut self) {
-        let mut native = Vec::new();
-        let mut queues = Vec::new();
-        for (context, process) in &self.rooms.objects.processes {
-            let Some(device) = &process.device else { continue };
-            native.extend(device.native_waits.iter().map(|wait| wait.index));
-            native.extend(device.gpu_waits.iter().map(|wait| wait.index));
-            queues.extend(device.waits.iter().map(|wait| (*context, wait.queue)));
-        }
-        native.sort_unstable();
-        native.dedup();
-        for index in native {
-            self.release_native_waiters(index);
-        }
-        for (context, queue) in queues {
-            self.release_waiters(context, queue);
-        }
-    }
-
-    /// A device in error waits no more, and others go on (UMS-140).
-    pub(in crate::vgpu) fn lose_native_waits(&mut self, context: u32) {
-        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
-        for wait in std::mem::take(&mut device.native_waits) {
-            let text = "the device is in error".to_owned();
-            self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
-            self.release_native_waiters(wait.index);
-        }
-    }
-
-    /// What a device in error had parked was cancelled.
-    pub(in crate::vgpu) fn lose_gpu_waits(&mut self, context: u32) {
-        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
-        for wait in std::mem::take(&mut device.gpu_waits) {
-            self.release_native_waiters(wait.index);
-        }
-    }
-
-    /// Reads what an engine has signalled; remembers one that names a fence that is none (UMS-141).
-    pub(in crate::vgpu) fn read_signalled(&mut self, at: EngineAddress) {
-        let Some(process) = self.rooms.engines[at.index()].process() else { return };
-        let handles = match process.native_fences.take_signalled() {
-            Signalled::Fences(handles) => handles,
-            Signalled::AllWaiters => return self.release_all_waiters(),
-            Signalled::Impossible => {
-                self.rooms.engines.note_violation(at);
-                return;
-            }
-        };
-        for handle in handles {
-            match self.rooms.fences.look(handle) {
-                Look::AtWaitsFor(index) => self.release_native_waiters(index),
-                Look::AtAllWaits => self.release_all_waiters(),
-                Look::Nowhere => {}
-                Look::Violation => self.rooms.engines.note_violation(at),
-            }
-        }
     }
 }
 
@@ -286,6 +179,7 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::handshake::fence::NOBODY;
 
+    use super::NativeFences;
     use crate::vgpu::fences::table::Named;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::process::MAX_WAITS;
@@ -293,6 +187,7 @@ mod tests {
     use crate::vgpu::objects::waits::NativeWait;
     use crate::vgpu::objects::waits::Wait;
     use crate::vgpu::session::Session;
+    use crate::vgpu::submission::waits::Waits;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
@@ -319,7 +214,7 @@ mod tests {
         session.rooms.fences.value(0).unwrap().store(0, Ordering::Release);
         device(&mut session, OWNER).native_waits =
             vec![NativeWait { origin: ORIGIN, fence, index: 0, value: 7 }];
-        session.release_native_waiters(0);
+        Waits::of(&mut session.rooms).release_native_waiters(0);
         (session, fence)
     }
 
@@ -328,11 +223,11 @@ mod tests {
         let (mut session, _) = waiting();
         assert_eq!(monitored(&session), [6; 2]);
         device(&mut session, OWNER).gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 3 });
-        session.release_native_waiters(0);
+        Waits::of(&mut session.rooms).release_native_waiters(0);
         assert_eq!(monitored(&session), [2; 2], "a context that is parked waits, too");
-        session.lose_gpu_waits(OWNER);
+        Waits::of(&mut session.rooms).lose_gpu_waits(OWNER);
         assert_eq!(monitored(&session), [6; 2]);
-        session.lose_native_waits(OWNER);
+        Waits::of(&mut session.rooms).lose_native_waits(OWNER);
         assert_eq!(monitored(&session), [NOBODY; 2], "a lost device waits no more");
     }
 
@@ -341,7 +236,7 @@ mod tests {
         let (mut session, _) = waiting();
         for (value, waits) in [(6, 1), (7, 0)] {
             session.rooms.fences.value(0).unwrap().store(value, Ordering::Release);
-            session.release_native_waiters(0);
+            Waits::of(&mut session.rooms).release_native_waiters(0);
             assert_eq!(device(&mut session, OWNER).native_waits.len(), waits, "{value}");
         }
         assert_eq!(monitored(&session), [NOBODY; 2]);
@@ -353,10 +248,15 @@ mod tests {
         let device_of = device(&mut session, OWNER);
         let queue = device_of.queues.handles()[0];
         device_of.waits = vec![Wait { origin: ORIGIN, queue, value: u64::MAX }; MAX_WAITS - 1];
-        let wait = session.wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 });
+        let wait = NativeFences::of(&mut session.rooms)
+            .wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 });
         assert_eq!(wait.err().map(|refused| refused.status), Some(Status::OutOfResources));
         device(&mut session, OWNER).waits.pop();
-        assert!(session.wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 }).is_ok());
+        assert!(
+            NativeFences::of(&mut session.rooms)
+                .wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 })
+                .is_ok()
+        );
     }
 
     fn say_signalled(session: &Session, handle: Handle) {
@@ -373,17 +273,17 @@ mod tests {
         assert!(session.rooms.fences.close(index));
         assert_eq!(session.rooms.fences.find(global), Named::Leaving);
         say_signalled(&session, global);
-        session.read_signalled(COPY);
-        assert!(!session.rooms.engines.is_violator(COPY));
+        Waits::of(&mut session.rooms).read_signalled(COPY);
+        assert!(!session.rooms.engines.is_condemned(COPY));
         say_signalled(&session, global);
         // What was said before it is free is read by then.
-        session.free_fences(&[index]);
-        session.read_signalled(COPY);
-        assert!(!session.rooms.engines.is_violator(COPY));
+        Waits::of(&mut session.rooms).free_fences(&[index]);
+        Waits::of(&mut session.rooms).read_signalled(COPY);
+        assert!(!session.rooms.engines.is_condemned(COPY));
         assert_eq!(load(&session, COPY, fences::handle(index)), 0, "the engine forgets it");
         say_signalled(&session, global);
-        session.read_signalled(COPY);
-        assert!(session.rooms.engines.is_violator(COPY), "it was destroyed");
+        Waits::of(&mut session.rooms).read_signalled(COPY);
+        assert!(session.rooms.engines.is_condemned(COPY), "it was destroyed");
     }
 
     #[test]
@@ -391,7 +291,7 @@ mod tests {
         let (mut session, _) = waiting();
         session.rooms.fences.value(0).unwrap().store(7, Ordering::Release);
         store(&session, COPY, fences::SIGNALLED_OVERFLOW, 1);
-        session.read_signalled(COPY);
+        Waits::of(&mut session.rooms).read_signalled(COPY);
         assert!(device(&mut session, OWNER).native_waits.is_empty());
     }
 

@@ -126,7 +126,7 @@ impl Session {
         let now = clock::monotonic();
         let since = last.map_or(Duration::ZERO, |last| now.saturating_sub(last));
         let times = (clock::nanoseconds(since), clock::nanoseconds(now));
-        let engines = self.addresses().filter_map(|at| {
+        let engines = self.rooms.engines.addresses().filter_map(|at| {
             let process = self.rooms.engines[at.index()].process()?;
             Some(self.history_of(at, process, times))
         });

@@ -10,12 +10,15 @@
 //! needs engines, answers or other rooms.
 
 pub mod caps;
+pub mod deferred;
 pub mod devices;
 pub mod dispatch;
 pub mod errands;
 pub mod fences;
+pub mod guest_pages;
 pub mod history;
 pub mod memory;
+pub mod moves;
 pub mod orders;
 pub mod reply;
 pub(crate) mod request;

@@ -9,15 +9,15 @@ use zerocopy::IntoBytes;
 use crate::vgpu::counters::count;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::session::Session;
+use crate::vgpu::rooms::Rooms;
 
-impl Session {
+impl Rooms {
     /// Writes the answer into the guest's response slot: payload, then header, then sequence.
     pub(in crate::vgpu) fn answer(&mut self, origin: Origin, outcome: Result<Vec<u8>, Refused>) {
         let (status, payload) = match outcome {
             Ok(payload) => (Status::Ok, payload),
             Err(refused) => {
-                count(&self.rooms.counters.refused_messages);
+                count(&self.counters.refused_messages);
                 (refused.status, refused.text.into_bytes())
             }
         };
@@ -27,7 +27,7 @@ impl Session {
             status: status.word(),
             payload_bytes: u32::try_from(length).unwrap_or(0),
         };
-        if let Some(page) = self.rooms.memory.page(&self.rooms.objects, origin.context) {
+        if let Some(page) = self.memory.page(&self.objects, origin.context) {
             let at = device_page::response(origin.slot);
             let head = size_of::<ResponseHeader>() as u64;
             page.write(at + head, &payload[..length]);
@@ -35,6 +35,6 @@ impl Session {
             // PAIRS WITH the guest driver's acquire of the sequence.
             page.store(at, origin.sequence);
         }
-        self.rooms.objects.end_item(origin.context, origin.ring, origin.item);
+        self.objects.end_item(origin.context, origin.ring, origin.item);
     }
 }

@@ -256,6 +256,7 @@ mod tests {
 
     use crate::vgpu::config::Config;
     use crate::vgpu::doorbells::line::WaitingConnect;
+    use crate::vgpu::doorbells::requests::DoorbellRequests;
     use crate::vgpu::doorbells::slots::Taken;
     use crate::vgpu::objects::doorbell_state::DoorbellState;
     use crate::vgpu::objects::doorbell_state::Place;
@@ -276,7 +277,8 @@ mod tests {
     }
 
     fn connect(session: &mut Session) {
-        let connected = session.connect_doorbell(ORIGIN, &Named { handle: DOORBELL });
+        let connected =
+            DoorbellRequests::of(&mut session.rooms).connect_doorbell(ORIGIN, &Named { handle: DOORBELL });
         connected.unwrap_or_else(|refused| panic!("{}", refused.text));
     }
 
@@ -291,7 +293,7 @@ mod tests {
             device(&mut session, OWNER).doorbells.get_mut(DOORBELL).unwrap().is_draining = ends;
             let waiting = WaitingConnect { origin: ORIGIN, doorbell: DOORBELL };
             session.rooms.engines[COPY.index()].line.push(OWNER, waiting);
-            session.serve_connects(COPY);
+            DoorbellRequests::of(&mut session.rooms).serve_connects(COPY);
             let expected = if ends { DoorbellState::Retry } else { DoorbellState::Connected(Place::Own(0)) };
             assert_eq!(state(&mut session), expected);
         }

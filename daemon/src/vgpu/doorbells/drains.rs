@@ -129,6 +129,7 @@ mod tests {
     use campanile_protocol::handle::Handle;
 
     use crate::vgpu::config::Config;
+    use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::doorbells::slots::Holder;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
@@ -206,14 +207,14 @@ mod tests {
         let late = session.rooms.doorbells.drains[0].since;
         // It has made a step since: it has all its time again.
         store(&session, COPY, queue + block::QUEUE_COMPLETED, 2);
-        session.look_at_drains();
+        Deferred::of(&mut session.rooms).look_at_drains();
         assert!(session.rooms.doorbells.drains[0].since > late);
         assert_eq!(
             session.rooms.doorbells.next_drain(),
             Some(session.rooms.doorbells.drains[0].since + TIMEOUTS[1])
         );
         session.rooms.doorbells.drains[0].since = late;
-        session.look_at_drains();
+        Deferred::of(&mut session.rooms).look_at_drains();
         assert!(session.rooms.doorbells.drains.is_empty(), "none since: it is over");
         assert!(device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).is_none());
     }
@@ -222,11 +223,11 @@ mod tests {
     fn ums_148_a_doorbell_ends_when_its_engine_says_that_nothing_is_left() {
         let mut session = with_last_queued(u64::MAX);
         assert!(drains(&mut session));
-        session.look_at_drains();
+        Deferred::of(&mut session.rooms).look_at_drains();
         assert_eq!(session.rooms.doorbells.drains.len(), 1);
         let queue = hw_queue(&mut session);
         store(&session, COPY, queue + block::QUEUE_DRAINED, 1);
-        session.look_at_drains();
+        Deferred::of(&mut session.rooms).look_at_drains();
         assert!(session.rooms.doorbells.drains.is_empty());
     }
 

@@ -23,12 +23,9 @@ use zerocopy::IntoBytes;
 
 use super::connects::Connecting;
 use super::connects::Served;
-use super::drain::Drain;
-use super::room::Removed;
 use super::room::RingMemory;
 use super::slots::Holder;
-use crate::vgpu::engines::barrier::Barrier;
-use crate::vgpu::engines::pending::Action;
+use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::objects::message::Checked;
@@ -39,12 +36,27 @@ use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Doorbell;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::objects::process::RingShape;
-use crate::vgpu::session::Session;
+use crate::vgpu::rooms::Rooms;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::waits::Waits;
 
 /// Bytes of a doorbell: itself, its end, and what waits then until engines have let go.
 pub(in crate::vgpu) const DOORBELL_BYTES: u64 = 1024;
 
-impl Session {
+/// Requests and events of doorbells.
+#[derive(Debug)]
+pub struct DoorbellRequests<'a> {
+    pub(in crate::vgpu) rooms: &'a mut Rooms,
+}
+
+impl<'a> DoorbellRequests<'a> {
+    /// Over these rooms.
+    pub fn of(rooms: &'a mut Rooms) -> Self {
+        Self { rooms }
+    }
+}
+
+impl DoorbellRequests<'_> {
     /// CREATE_DOORBELL. Takes no physical doorbell (UMS-33).
     pub(in crate::vgpu) fn create_doorbell(&mut self, origin: Origin, message: &CreateDoorbell) -> Outcome {
         (message.flags & DOORBELL_REQUIRE_SECONDARY == 0).or(Status::NotSupported)?;
@@ -74,7 +86,7 @@ impl Session {
         let control = RingMemory::control(message.control_resource, message.control_va);
         let control = control.allocation(&self.rooms.objects, &self.rooms.memory, origin.context)?;
         let charge = self.rooms.objects.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
-        let process = self.ensure_presence(origin.context, at)?;
+        let process = Submission::of(self.rooms).ensure_presence(origin.context, at)?;
         let index = message.queue.index();
         let engine = self.rooms.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         let entry = QueueEntry {
@@ -126,7 +138,7 @@ impl Session {
             DoorbellState::Retry.status().word(),
         );
         // CPU waits that are there already are for what the engine will signal through this entry.
-        self.release_waiters(origin.context, message.queue);
+        Waits::of(self.rooms).release_waiters(origin.context, message.queue);
         let dedicated = DoorbellCreated {
             doorbell: handle,
             cell_offset: device_page::cell(index),
@@ -169,7 +181,7 @@ impl Session {
             self.rooms.engines.poke_later(at);
         }
         for (origin, answer) in answers {
-            self.answer(origin, answer.map(|connected| connected.as_bytes().to_vec()));
+            self.rooms.answer(origin, answer.map(|connected| connected.as_bytes().to_vec()));
         }
         if let Some(retry_at) = retry_at {
             self.rooms.timer.set(retry_at);
@@ -179,7 +191,7 @@ impl Session {
     /// The operator has thrown the switch (UMS-97).
     pub(in crate::vgpu) fn notify_switched(&mut self) {
         self.rooms.config.notify.take();
-        for at in self.addresses() {
+        for at in self.rooms.engines.addresses() {
             self.rooms.doorbells().1.follow_switch(at);
         }
     }
@@ -193,52 +205,20 @@ impl Session {
         let (doorbells, mut parts) = self.rooms.doorbells();
         parts.retry(holder);
         if doorbells.drain(&mut parts, origin, holder, clock::now())? {
-            self.set_timer();
+            if let Some(at) = self.rooms.doorbells.next_drain() {
+                self.rooms.timer.set(at);
+            }
             return Ok(Handled::Parked);
         }
         let origin = self.rooms.objects.park_end(origin);
-        self.remove_doorbell(origin, holder);
+        Deferred::of(self.rooms).remove_doorbell(origin, holder);
         Ok(Handled::Parked)
-    }
-
-    /// Ends the doorbells that have nothing more to wait for.
-    pub(in crate::vgpu) fn look_at_drains(&mut self) {
-        let over = self.rooms.doorbells.take_drained(&self.rooms.objects, &self.rooms.engines, clock::now());
-        for Drain { holder, origin, .. } in over {
-            self.remove_doorbell(origin, holder);
-        }
-    }
-
-    /// Forgets a doorbell that is disconnected. Answered when engines have let go of the ring: the guest may use that memory
-    /// for something else then.
-    fn remove_doorbell(&mut self, origin: Origin, holder: Holder) {
-        let Some(Removed { root, memory }) = self.rooms.doorbells().1.remove(holder) else {
-            // Gone with its device.
-            return self.rooms.objects.end_item(origin.context, origin.ring, origin.item);
-        };
-        let barrier = Barrier::raise(&mut self.rooms.engines);
-        self.after(barrier, Action::Release(memory.to_vec()));
-        self.after(barrier, Action::Reply { origin, root });
     }
 
     /// NOTIFY: valid for any queue of the process; the engine looks at its rings (UMS-94, UMS-96).
     pub(in crate::vgpu) fn notify(&mut self, origin: Origin, message: &Notify) -> Outcome {
         self.rooms.doorbells().1.notify(origin.context, message)?;
         Ok(Handled::done())
-    }
-
-    /// A user-mode queue has a fault, or a waiter is due.
-    pub(in crate::vgpu) fn queue_wants_attention(&mut self, at: EngineAddress, hw_queue: u16) {
-        let Some((context, queue)) = self.rooms.objects.owner_of_hw_queue(at, hw_queue) else { return };
-        let fault =
-            self.rooms.engines[at.index()].process().and_then(|process| process.tables.queue_fault(hw_queue));
-        match fault {
-            Some((fault, address)) => self.fault_device(context, queue, fault, address),
-            None => {
-                self.release_waiters(context, queue);
-                self.look_at_drains();
-            }
-        }
     }
 }
 
@@ -270,13 +250,16 @@ mod tests {
     use campanile_protocol::queue::doorbell::global_value;
     use zerocopy::FromBytes;
 
+    use super::DoorbellRequests;
     use crate::vgpu::config::Config;
+    use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::doorbells::room::LINE;
     use crate::vgpu::doorbells::room::RingMemory;
     use crate::vgpu::doorbells::room::connected_on;
     use crate::vgpu::doorbells::slots::Holder;
     use crate::vgpu::doorbells::slots::Taken;
     use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::engines::pending::MAX_PENDING;
     use crate::vgpu::engines::pending::Pending;
@@ -356,14 +339,14 @@ mod tests {
         let mut session = connected(Place::Own(0));
         let doorbell = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
         let memory = [doorbell.ring, doorbell.control];
-        session.remove_doorbell(ORIGIN, HOLDER);
+        Deferred::of(&mut session.rooms).remove_doorbell(ORIGIN, HOLDER);
         let waits = |session: &Session| {
             let actions = session.rooms.engines.pending.iter().map(|pending| &pending.action);
             actions.filter(|action| matches!(action, Action::Release(list) if list[..] == memory)).count()
         };
         assert_eq!(waits(&session), 1, "its engine has acknowledged nothing");
-        session.stop_engine(COPY);
-        session.run_pending();
+        Lifecycle::of(&mut session.rooms).stop_engine(COPY);
+        Deferred::of(&mut session.rooms).run_pending();
         assert_eq!(waits(&session), 0);
     }
 
@@ -382,7 +365,7 @@ mod tests {
             bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
             let doorbell = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
             let (queue, hw_queue) = (doorbell.queue, doorbell.hw_queue.unwrap());
-            session
+            DoorbellRequests::of(&mut session.rooms)
                 .notify(ORIGIN, &Notify { queue, flags: 0, reserved: 0 })
                 .unwrap_or_else(|refused| panic!("{}", refused.text));
             assert!(wake.drain(), "{place:?}, {is_connected}");
@@ -404,7 +387,7 @@ mod tests {
         ] {
             let mut session = connected(place);
             device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap().notify = wishes;
-            session.notify_switched();
+            DoorbellRequests::of(&mut session.rooms).notify_switched();
             let expected = if stays { DoorbellState::Connected(place) } else { DoorbellState::Retry };
             assert_eq!(state(&mut session), expected, "{place:?}, {wishes}");
         }
@@ -426,12 +409,12 @@ mod tests {
     /// A session in which a queue has no doorbell any more.
     fn without_doorbell(config: Config) -> Session {
         let mut session = restored(config);
-        session.remove_doorbell(ORIGIN, HOLDER);
+        Deferred::of(&mut session.rooms).remove_doorbell(ORIGIN, HOLDER);
         session
     }
 
     fn created(session: &mut Session, message: &CreateDoorbell) -> Result<DoorbellCreated, Status> {
-        match session.create_doorbell(ORIGIN, message) {
+        match DoorbellRequests::of(&mut session.rooms).create_doorbell(ORIGIN, message) {
             Ok(Handled::Now(bytes)) => Ok(DoorbellCreated::read_from_bytes(&bytes).unwrap()),
             Ok(Handled::Parked) => panic!("parked"),
             Err(refused) => Err(refused.status),
@@ -533,14 +516,21 @@ mod tests {
         let mut session = connected(Place::Own(0));
         let queue = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().queue;
         for (flags, reserved) in [(1, 0), (0, 1)] {
-            let refused = session.notify(ORIGIN, &Notify { queue, flags, reserved }).err().unwrap();
+            let refused = DoorbellRequests::of(&mut session.rooms)
+                .notify(ORIGIN, &Notify { queue, flags, reserved })
+                .err()
+                .unwrap();
             assert_eq!(refused.status, Status::InvalidParameter);
         }
         // That the golden state drains.
         let ends = Named { handle: Handle::new(1, 1) };
-        let refused = session.destroy_doorbell(ORIGIN, &ends).err().unwrap();
+        let refused = DoorbellRequests::of(&mut session.rooms).destroy_doorbell(ORIGIN, &ends).err().unwrap();
         assert_eq!(refused.status, Status::Busy);
-        assert!(session.destroy_doorbell(ORIGIN, &Named { handle: HOLDER.doorbell }).is_ok());
+        assert!(
+            DoorbellRequests::of(&mut session.rooms)
+                .destroy_doorbell(ORIGIN, &Named { handle: HOLDER.doorbell })
+                .is_ok()
+        );
     }
 
     #[test]

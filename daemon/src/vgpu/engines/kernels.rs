@@ -18,11 +18,7 @@ use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::kernel::name::KernelName;
-use campanile_protocol::control::message::CREATE_KERNEL;
-use campanile_protocol::control::message::DESTROY_KERNEL;
-use campanile_protocol::control::message::LANGUAGES;
 use campanile_protocol::control::message::MAX_ENTRY_BYTES;
-use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::KernelCreated;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
@@ -30,18 +26,14 @@ use zerocopy::IntoBytes;
 
 use super::slot::PendingKernel;
 use super::slot::WaitingMessage;
-use crate::vgpu::control::request::NewKernel;
-use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::engines::sending::Flushed;
 use crate::vgpu::objects::kernel_source::KernelSource;
 use crate::vgpu::objects::kernel_source::SourceBytes;
-use crate::vgpu::objects::message::Checked;
-use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
-use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::processes::Objects;
-use crate::vgpu::session::Session;
+use crate::vgpu::rooms::Rooms;
 
 /// Bytes of the kernel sources of one VM: they are kept for the next process of an engine (MCDM-06).
 pub const MAX_KERNEL_BYTES: usize = 64 << 20;
@@ -102,7 +94,7 @@ impl Engines {
     }
 
     /// Whether any engine compiles this kernel for the first time.
-    fn is_compiling(&self, kernel: KernelName) -> bool {
+    pub(super) fn is_compiling(&self, kernel: KernelName) -> bool {
         self.iter().any(|slot| slot.compiling.contains_key(&(kernel.root, kernel.handle)))
     }
 
@@ -116,86 +108,20 @@ impl Engines {
     }
 }
 
-impl Session {
-    /// CREATE_KERNEL: answered when it is compiled and warm, or refused.
-    pub(in crate::vgpu) fn create_kernel(&mut self, origin: Origin, create: &NewKernel<'_>) -> Outcome {
-        (create.head.reserved == 0).or(Status::InvalidParameter)?;
-        LANGUAGES.contains(&create.head.language).or(Status::NotSupported)?;
-        let entry = match create.entry {
-            None => None,
-            Some(name) => {
-                let entry = std::str::from_utf8(name).map_err(|_| Status::InvalidParameter)?;
-                is_entry_name(entry).or(Status::InvalidParameter)?;
-                Some(entry.to_owned())
-            }
-        };
-        let source = create.source;
-        self.rooms.objects.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
-        let Some(engines) = self.compilers_for(origin, create)? else {
-            return Ok(Handled::Parked);
-        };
-        (self.rooms.objects.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
-        let price = SourceBytes::price(source.len(), entry.as_deref());
-        let charge = self.rooms.objects.charge(origin.context, Kind::Kernels, price)?;
-        let object = self.rooms.objects.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
-        let origin = if origin.item.is_some() { origin } else { self.rooms.objects.park(origin)? };
-        let bytes = SourceBytes::new(source, charge);
-        let kept = KernelSource { language: create.head.language, entry, bytes, is_ending: false };
-        let device = self.rooms.objects.device_mut(origin.context)?;
-        // There is room: it was looked for above.
-        let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
-        let kernel = kernel_name(device.root.0, handle);
-        self.rooms.objects.kernel_bytes += source.len();
-        for at in &engines {
-            let slot = &mut self.rooms.engines[at.index()];
-            if !slot.owes_kernels() {
-                slot.stirred = clock::now();
-            }
-            if slot.is_running() {
-                slot.kernels_asked += 1;
-                let pending = PendingKernel { origin, handle, number: slot.kernels_asked };
-                slot.compiling.insert((kernel.root, kernel.handle), pending);
-            } else {
-                slot.rebuilding.insert((kernel.root, kernel.handle));
-            }
-        }
-        for at in engines {
-            // An engine that cannot be asked is lost, and may take the kernel along.
-            if self
-                .rooms
-                .objects
-                .device(origin.context)
-                .is_ok_and(|device| device.kernels.get(handle).is_some())
-            {
-                self.rooms.engines.push_kernel(at, kernel, &kept);
-                self.flush_outbox(at);
-            }
-        }
-        Ok(Handled::Parked)
-    }
+/// Kernels with the engines that compile them, and the outboxes through which engines are asked.
+#[derive(Debug)]
+pub struct Kernels<'a> {
+    pub(in crate::vgpu) rooms: &'a mut Rooms,
+}
 
-    /// The engines that have to compile a new kernel: every compute engine that has a process. The answer waits for those
-    /// that run; one that is on its way up compiles it before it runs. `None`: none runs, and the message is parked.
-    fn compilers_for(
-        &mut self,
-        origin: Origin,
-        create: &NewKernel<'_>,
-    ) -> Result<Option<Vec<EngineAddress>>, Refused> {
-        let hears = |at: &EngineAddress| self.rooms.engines[at.index()].hears();
-        let there: Vec<EngineAddress> = self.rooms.engines.compilers().filter(hears).collect();
-        if !there.iter().any(|at| self.rooms.engines[at.index()].is_running()) {
-            let first = there.first().copied().unwrap_or(EngineAddress::new(0, NodeKind::Compute));
-            self.ensure_engine(first)?;
-            let _parked = self.wait_for_engine(origin, first, CREATE_KERNEL, create.body)?;
-            return Ok(None);
-        }
-        if !there.iter().all(|at| self.rooms.engines[at.index()].outbox.has_room(create.source.len())) {
-            let text = "the engine has not read the kernels before this one yet".to_owned();
-            return Err(Refused { status: Status::OutOfResources, text });
-        }
-        Ok(Some(there))
+impl<'a> Kernels<'a> {
+    /// Over these rooms.
+    pub fn of(rooms: &'a mut Rooms) -> Self {
+        Self { rooms }
     }
+}
 
+impl Kernels<'_> {
     /// An engine has compiled a kernel. Answered when each has that was asked.
     pub(in crate::vgpu) fn kernel_created(
         &mut self,
@@ -213,7 +139,7 @@ impl Session {
         }
         let reply =
             KernelCreated { kernel: pending.handle, workgroup, binding_count, constant_bytes, reserved: 0 };
-        self.answer(pending.origin, Ok(reply.as_bytes().to_vec()));
+        self.rooms.answer(pending.origin, Ok(reply.as_bytes().to_vec()));
     }
 
     /// An engine has refused a kernel.
@@ -236,7 +162,7 @@ impl Session {
             slot.compiling.remove(&(kernel.root, kernel.handle));
         }
         let source = self.drop_kernel(pending.origin.context, pending.handle);
-        self.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
+        self.rooms.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
         for other in self.rooms.engines.compilers().filter(|other| *other != at) {
             self.rooms.engines.push_kernel_end(other, kernel, source.as_ref());
             self.flush_outbox(other);
@@ -257,44 +183,6 @@ impl Session {
         Some(source.bytes)
     }
 
-    /// DESTROY_KERNEL: answered when no engine knows it any more. A buffer that is rung after that and names it faults.
-    pub(in crate::vgpu) fn destroy_kernel(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.rooms.objects.device(origin.context)?;
-        let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let (is_asked, kernel) = (source.is_ending, kernel_name(device.root.0, message.handle));
-        let bytes = Arc::clone(&source.bytes);
-        // Only the message that asked may come again, from where it waited; one that was refused, as its device was lost.
-        (!is_asked || origin.item.is_some() || !device.is_active()).or(Status::InvalidHandle)?;
-        (!self.rooms.engines.is_compiling(kernel)).or(Status::Busy)?;
-        if !is_asked {
-            if let Some(source) =
-                self.rooms.objects.device_mut(origin.context)?.kernels.get_mut(message.handle)
-            {
-                source.is_ending = true;
-            }
-            for at in self.rooms.engines.compilers() {
-                let slot = &mut self.rooms.engines[at.index()];
-                if slot.hears() {
-                    if !slot.owes_kernels() {
-                        slot.stirred = clock::now();
-                    }
-                    slot.forgetting.insert((kernel.root, kernel.handle));
-                }
-            }
-            self.forget_kernel(kernel, &bytes);
-        }
-        // What is in error runs nothing any more.
-        let runs = self.rooms.objects.device(origin.context)?.is_active();
-        let knows = |at: &EngineAddress| {
-            self.rooms.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle))
-        };
-        if let Some(at) = self.rooms.engines.compilers().find(knows).filter(|_| runs) {
-            return self.wait_for_engine(origin, at, DESTROY_KERNEL, message.as_bytes());
-        }
-        self.drop_kernel(origin.context, message.handle);
-        Ok(Handled::done())
-    }
-
     /// An engine knows a kernel no more.
     pub(in crate::vgpu) fn kernel_forgotten(&mut self, at: EngineAddress, kernel: KernelName) {
         let slot = &mut self.rooms.engines[at.index()];
@@ -307,12 +195,10 @@ impl Session {
                 && device.is_some_and(|device| device.root.0 == kernel.root)
         };
         let ended: Vec<WaitingMessage> = slot.waiting.extract_if(.., waits).collect();
-        for message in ended {
-            self.handle(message.origin, message.request());
-        }
+        self.rooms.engines.to_handle.extend(ended);
     }
 
-    fn forget_kernel(&mut self, kernel: KernelName, source: &Arc<SourceBytes>) {
+    pub(super) fn forget_kernel(&mut self, kernel: KernelName, source: &Arc<SourceBytes>) {
         for at in self.rooms.engines.compilers() {
             self.rooms.engines.push_kernel_end(at, kernel, Some(source));
             self.flush_outbox(at);
@@ -325,5 +211,65 @@ impl Session {
             self.rooms.objects.kernel_bytes -= source.bytes.len();
             self.forget_kernel(kernel_name(device.root.0, handle), &source.bytes);
         }
+    }
+
+    /// Sends what waits for an engine. An engine that cannot be asked is lost; kernels that cannot be sent are refused.
+    pub(in crate::vgpu) fn flush_outbox(&mut self, at: EngineAddress) {
+        let Flushed { lost, unsent } = self.rooms.engines.flush(at, &self.rooms.memory.segments);
+        if let Some(text) = lost {
+            self.rooms.engines.condemn(at, &text);
+        }
+        for (kernel, reason) in unsent {
+            self.kernel_refused(at, kernel, reason);
+        }
+    }
+
+    /// Something that stood between messages and their engine is out of the way: they are to be handled.
+    pub(in crate::vgpu) fn retry_waiting(&mut self, at: EngineAddress) {
+        if self.rooms.freeze.is_stopping() {
+            return;
+        }
+        if let Err(text) = self.rooms.engines.admit(at, &self.rooms.config) {
+            return self.rooms.engines.condemn(at, &text);
+        }
+        if !self.rooms.engines[at.index()].is_running() {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.rooms.engines[at.index()].waiting);
+        self.rooms.engines.to_handle.extend(waiting);
+    }
+
+    /// Has a compute engine compile every kernel that there is, but for those that it was asked for as a spare. It runs nothing
+    /// before it has those that were compiled.
+    pub(in crate::vgpu) fn compile_again(&mut self, at: EngineAddress) {
+        let kernels = kernels_of(&self.rooms.objects).map(|(kernel, source)| (kernel, source.clone()));
+        let kernels: Vec<_> = kernels.collect();
+        let mut ahead = self.rooms.engines.take_ahead(at);
+        for (kernel, source) in kernels {
+            let slot = &mut self.rooms.engines[at.index()];
+            let name = (kernel.root, kernel.handle);
+            if !slot.compiling.contains_key(&name) {
+                slot.rebuilding.insert(name);
+            }
+            if !ahead.remove(&kernel) {
+                self.rooms.engines.push_kernel(at, kernel, &source);
+                self.flush_outbox(at);
+            }
+        }
+        for gone in ahead {
+            self.rooms.engines.push_kernel_end(at, gone, None);
+            self.flush_outbox(at);
+        }
+    }
+
+    /// Answers the request that waits for the kernel that the compiler is at: it may be what ended the engine. Those
+    /// behind it are compiled by the next process.
+    pub(in crate::vgpu) fn refuse_compiling(&mut self, at: EngineAddress, text: &str) {
+        let slot = &mut self.rooms.engines[at.index()];
+        let first = slot.compiling.iter().min_by_key(|(_, kernel)| kernel.number).map(|(name, _)| *name);
+        let Some((root, handle)) = first else { return };
+        let Some(kernel) = slot.compiling.remove(&(root, handle)) else { return };
+        let name = KernelName { root, handle };
+        self.refuse_kernel(at, name, kernel, text.to_owned());
     }
 }

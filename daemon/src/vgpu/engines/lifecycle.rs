@@ -1,7 +1,6 @@
 //! The engines of a session: started when first used, one process a node of each physical adapter.
 
 use super::room::Engines;
-use super::sending::Flushed;
 use super::wakeup::Wakeup;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::config::Config;
@@ -26,14 +25,14 @@ use log::Level;
 use crate::sched::alarm::Hang;
 use crate::sched::alarm::Sighting;
 use crate::vgpu::config::Compute;
-use crate::vgpu::counters::count;
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::guest_pages::GuestPages;
+use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::fences::table::FenceTable;
 use crate::vgpu::memory::vidmm::allocations::Allocations;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::session::Session;
-use crate::vgpu::tdr::policy::DebugMode;
-use crate::vgpu::tdr::policy::Level as RecoveryLevel;
-use crate::vgpu::tdr::reason::Reason;
+use crate::vgpu::rooms::Rooms;
+use crate::vgpu::submission::waits::Waits;
 
 /// The files that an engine works on.
 pub(in crate::vgpu) fn engine_memory<'a>(
@@ -148,7 +147,20 @@ impl Engines {
     }
 }
 
-impl Session {
+/// Engine processes, started and ended, and what needs one that runs.
+#[derive(Debug)]
+pub struct Lifecycle<'a> {
+    pub(in crate::vgpu) rooms: &'a mut Rooms,
+}
+
+impl<'a> Lifecycle<'a> {
+    /// Over these rooms.
+    pub fn of(rooms: &'a mut Rooms) -> Self {
+        Self { rooms }
+    }
+}
+
+impl Lifecycle<'_> {
     /// Whether an engine runs; starts it where it does not. `Ok(false)`: try again when it does.
     pub(in crate::vgpu) fn ensure_engine(&mut self, at: EngineAddress) -> Result<bool, Refused> {
         let index = at.index();
@@ -173,7 +185,7 @@ impl Session {
             engine_memory(&self.rooms.memory.allocations, &self.rooms.memory.tables, &self.rooms.fences);
         let process = EngineProcess::spawn(&*self.rooms.config.launcher, &start, memory)?;
         self.rooms.engines[at.index()].begin(process);
-        self.announce_native_fences(at);
+        Waits::of(self.rooms).announce_native_fences(at);
         let is_logged = self.rooms.memory.dirty.has_log();
         // Before the first work (PRE-69).
         if let Some(process) = self.rooms.engines[at.index()].process_mut() {
@@ -187,29 +199,18 @@ impl Session {
         let segments: Vec<SegmentId> = self.rooms.memory.segments.ids().collect();
         for segment in segments {
             self.rooms.engines.push_segment(at, segment);
-            self.flush_outbox(at);
+            Kernels::of(self.rooms).flush_outbox(at);
         }
         if at.node == NodeKind::Compute {
-            self.compile_again(at);
+            Kernels::of(self.rooms).compile_again(at);
         }
         Ok(())
     }
 
-    /// Sends what waits for an engine. An engine that cannot be asked is lost; kernels that cannot be sent are refused.
-    pub(in crate::vgpu) fn flush_outbox(&mut self, at: EngineAddress) {
-        let Flushed { lost, unsent } = self.rooms.engines.flush(at, &self.rooms.memory.segments);
-        if let Some(text) = lost {
-            self.lose_engine(at, &text);
-        }
-        for (kernel, reason) in unsent {
-            self.kernel_refused(at, kernel, reason);
-        }
-    }
-
     /// An engine wrote on its channel, or has read from it.
     pub(in crate::vgpu) fn engine_responses(&mut self, at: EngineAddress) {
-        self.flush_outbox(at);
-        loop {
+        Kernels::of(self.rooms).flush_outbox(at);
+        while !self.rooms.engines.is_condemned(at) {
             let Some(process) = self.rooms.engines[at.index()].process_mut() else { return };
             match process.receive() {
                 Ok(None) => return,
@@ -220,7 +221,7 @@ impl Session {
                         other => other.to_string(),
                     };
                     self.rooms.journal.line(Level::Warn, format_args!("{at} engine: {text}"));
-                    self.lose_engine(at, &text);
+                    self.rooms.engines.condemn(at, &text);
                     return;
                 }
             }
@@ -234,33 +235,35 @@ impl Session {
                 self.rooms.journal.line(Level::Info, format_args!("{at} engine: {device}"));
                 self.rooms.engines[at.index()].came_up();
                 // It may have no room to be told that it may begin.
-                self.flush_outbox(at);
+                Kernels::of(self.rooms).flush_outbox(at);
                 if self.rooms.config.spares {
                     self.start_spare(at);
                 }
-                self.retry_waiting(at);
+                Kernels::of(self.rooms).retry_waiting(at);
             }
             Response::Refused { reason } => {
                 self.rooms.journal.line(Level::Error, format_args!("{at} engine refused to start: {reason}"));
-                self.lose_engine(at, &reason);
+                self.rooms.engines.condemn(at, &reason);
             }
             Response::SegmentAdded { serial, .. } => {
                 slot.segments_outstanding.remove(&serial);
-                self.retry_waiting(at);
-                self.run_pending();
+                Kernels::of(self.rooms).retry_waiting(at);
+                Deferred::of(self.rooms).run_pending();
             }
             Response::SegmentRefused { segment, reason } => {
                 self.rooms.journal.line(
                     Level::Error,
                     format_args!("{at} engine could not map segment {segment}: {reason}"),
                 );
-                self.lose_engine(at, &reason);
+                self.rooms.engines.condemn(at, &reason);
             }
             Response::KernelCreated { kernel, workgroup, binding_count, constant_bytes } => {
-                self.kernel_created(at, kernel, workgroup, binding_count, constant_bytes);
+                Kernels::of(self.rooms).kernel_created(at, kernel, workgroup, binding_count, constant_bytes);
             }
-            Response::KernelRefused { kernel, reason } => self.kernel_refused(at, kernel, reason),
-            Response::KernelDestroyed { kernel } => self.kernel_forgotten(at, kernel),
+            Response::KernelRefused { kernel, reason } => {
+                Kernels::of(self.rooms).kernel_refused(at, kernel, reason)
+            }
+            Response::KernelDestroyed { kernel } => Kernels::of(self.rooms).kernel_forgotten(at, kernel),
         }
     }
 
@@ -275,92 +278,10 @@ impl Session {
         }
     }
 
-    /// Something that stood between a message and its engine is out of the way.
-    pub(in crate::vgpu) fn retry_waiting(&mut self, at: EngineAddress) {
-        if self.is_stopping() {
-            return;
-        }
-        if let Err(text) = self.rooms.engines.admit(at, &self.rooms.config) {
-            self.lose_engine(at, &text);
-        }
-        if !self.rooms.engines[at.index()].is_running() {
-            return;
-        }
-        for message in std::mem::take(&mut self.rooms.engines[at.index()].waiting) {
-            self.handle(message.origin, message.request());
-        }
-    }
-
-    /// The supervisor says that an engine hangs.
-    pub(in crate::vgpu) fn engine_alarm(&mut self, at: EngineAddress) {
-        let slot = &self.rooms.engines[at.index()];
-        let Some(sighting) = slot.alarm().take() else { return };
-        if let Hang::BrokenProtocol(breach) = sighting.hang {
-            // No debugger and no level of recovery lets it run on: it may be on a node that is another VM's.
-            count(&self.rooms.counters.broken_grants);
-            self.lose_engine(at, &breach.to_string());
-            return;
-        }
-        if self.rooms.engines.has_gone_on(at, &sighting, &self.rooms.config.supervisor) {
-            // TDR-38: no reset, and no device in error.
-            count(&self.rooms.counters.timeouts_in_vain);
-            return;
-        }
-        let text = match sighting.hang {
-            Hang::NotYielded => "it did not yield its node in time",
-            Hang::NoProgress => "it made no progress in time",
-            Hang::NotSuspended => "it did not suspend a context in time",
-            Hang::BrokenProtocol(_) => "it broke the protocol of its grant word",
-        };
-        self.engine_timeout(at, text, Some(sighting));
-    }
-
-    /// An engine hangs: what follows is for level and debug mode to say (TDR-16, TDR-17).
-    pub(in crate::vgpu) fn engine_timeout(
-        &mut self,
-        at: EngineAddress,
-        text: &str,
-        sighting: Option<Sighting>,
-    ) {
-        let slot = &mut self.rooms.engines[at.index()];
-        match self.rooms.config.policy.debug {
-            DebugMode::Ignore => {
-                count(&self.rooms.counters.timeouts_ignored);
-                self.rooms
-                    .journal
-                    .line(Level::Warn, format_args!("{at} engine hangs, which is ignored: {text}"));
-                return;
-            }
-            DebugMode::Break => {
-                if let Some(process) = slot.process().filter(|_| !slot.is_held) {
-                    process.hold();
-                    let pid = process.pid();
-                    slot.is_held = true;
-                    self.rooms.journal.line(
-                        Level::Error,
-                        format_args!(
-                            "{at} engine hangs: {text}; process {pid} is stopped for a debugger, until `campanile \
-                             ctl reset`"
-                        ),
-                    );
-                }
-                return;
-            }
-            DebugMode::Recover | DebugMode::RecoverAlways => {}
-        }
-        match self.rooms.config.policy.level {
-            RecoveryLevel::Off => {}
-            RecoveryLevel::Fatal => self.fatal(at, Reason::EngineTimeout, text),
-            RecoveryLevel::Recover => {
-                self.recover_engine(at, Reason::EngineTimeout, text, sighting);
-            }
-        }
-    }
-
     /// Kills and reaps an engine process, if there is one.
     pub(in crate::vgpu) fn stop_engine(&mut self, at: EngineAddress) {
         self.rooms.engines.unwatch(at);
-        self.sweep_for_the_last_time(at);
+        GuestPages::of(self.rooms).sweep_for_the_last_time(at);
         let slot = &mut self.rooms.engines[at.index()];
         let ended = slot.clear(self.rooms.config.doorbells);
         if let Some(id) = slot.supervised.take() {
@@ -373,9 +294,36 @@ impl Session {
 
     /// All engines.
     pub(in crate::vgpu) fn stop_engines(&mut self) {
-        for at in self.addresses() {
+        for at in self.rooms.engines.addresses() {
             self.stop_engine(at);
         }
+    }
+
+    /// Starts the next process, and puts into its outbox what it has to know before it may run.
+    pub(in crate::vgpu) fn start_next_process(&mut self, at: EngineAddress) -> std::io::Result<()> {
+        Kernels::of(self.rooms).refuse_compiling(at, "the engine ended while it compiled this kernel");
+        self.start_process_again(at)
+    }
+
+    /// As [`Self::start_next_process`], where no kernel was the reason that there is none: those that were compiled are
+    /// compiled again.
+    pub(in crate::vgpu) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
+        let start = self.rooms.config.start_message(at.node, self.rooms.memory.tables.mapping().len());
+        let memory =
+            engine_memory(&self.rooms.memory.allocations, &self.rooms.memory.tables, &self.rooms.fences);
+        let slot = &mut self.rooms.engines[at.index()];
+        slot.revive(&*self.rooms.config.launcher, &start, memory)?;
+        self.rooms.engines.watch(at, &mut self.rooms.journal)?;
+        let segments: Vec<SegmentId> = self.rooms.memory.segments.ids().collect();
+        for segment in segments {
+            self.rooms.engines.push_segment(at, segment);
+            Kernels::of(self.rooms).flush_outbox(at);
+        }
+        self.rooms.engines.look_again(at, &self.rooms.objects);
+        if at.node == NodeKind::Compute {
+            Kernels::of(self.rooms).compile_again(at);
+        }
+        Ok(())
     }
 }
 
@@ -395,14 +343,17 @@ mod tests {
     use campanile_protocol::engine::progress::Work;
     use campanile_protocol::page_table::SegmentId;
 
+    use super::Lifecycle;
     use super::Wakeup;
     use crate::sched::alarm::Hang;
     use crate::sched::alarm::Sighting;
     use crate::vgpu::config::Config;
+    use crate::vgpu::engines::kernels::Kernels;
     use crate::vgpu::engines::slot::WaitingMessage;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Policy;
+    use crate::vgpu::tdr::recovery::Recovery;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::bands_of;
@@ -434,7 +385,11 @@ mod tests {
     fn pre_68_pre_69_an_engine_that_starts_has_the_bands_of_the_operator_before_it_begins() {
         let mut session = session(&Arc::new(startable()));
         for at in [COMPUTE, COPY] {
-            assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
+            assert!(
+                !Lifecycle::of(&mut session.rooms)
+                    .ensure_engine(at)
+                    .unwrap_or_else(|refused| panic!("{}", refused.text))
+            );
             let process = session.rooms.engines[at.index()].process().unwrap();
             assert_eq!(bands_of(process).normal_share, 37, "{at}");
         }
@@ -444,8 +399,10 @@ mod tests {
     fn the_compute_engine_that_starts_compiles_the_kernels_that_there_are_and_no_other_engine_does() {
         let mut session = restored(startable());
         for (at, kernels) in [(COMPUTE, 1), (COPY, 0)] {
-            session.stop_engine(at);
-            session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text));
+            Lifecycle::of(&mut session.rooms).stop_engine(at);
+            Lifecycle::of(&mut session.rooms)
+                .ensure_engine(at)
+                .unwrap_or_else(|refused| panic!("{}", refused.text));
             assert_eq!(session.rooms.engines[at.index()].rebuilding.len(), kernels, "{at}");
         }
     }
@@ -470,7 +427,7 @@ mod tests {
     fn tdr_17_an_engine_that_hangs_is_held_for_a_debugger_where_the_operator_wants_that() {
         let policy = Policy { debug: DebugMode::Break, ..Policy::default() };
         let mut session = restored(Config { policy, ..startable() });
-        session.engine_timeout(COPY, "it hangs", None);
+        Recovery::of(&mut session.rooms).engine_timeout(COPY, "it hangs", None);
         let slot = &session.rooms.engines[COPY.index()];
         assert!(slot.is_held && slot.has_begun());
     }
@@ -481,13 +438,15 @@ mod tests {
             let (stand_in, starts) = mpsc::channel();
             let config = Config { spares, launcher: Arc::new(StandIn(stand_in)), ..config() };
             let mut session = session(&Arc::new(config));
-            session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text));
+            Lifecycle::of(&mut session.rooms)
+                .ensure_engine(COPY)
+                .unwrap_or_else(|refused| panic!("{}", refused.text));
             let engine = starts.recv().unwrap();
             assert!(starts.try_recv().is_err());
             let started =
                 Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0, profile: None };
             engine.send(&started, &[], &[], false).unwrap();
-            session.engine_responses(COPY);
+            Lifecycle::of(&mut session.rooms).engine_responses(COPY);
             assert!(session.rooms.engines[COPY.index()].has_begun());
             assert_eq!(starts.try_recv().is_ok(), spares);
         }
@@ -500,10 +459,10 @@ mod tests {
         let waiting = WaitingMessage { origin, opcode: u32::MAX, body: Vec::new(), charge: None };
         session.rooms.engines[COPY.index()].waiting.push(waiting);
         session.rooms.engines[COPY.index()].segments_outstanding.insert(1, SegmentId(3));
-        session.retry_waiting(COPY);
+        Kernels::of(&mut session.rooms).retry_waiting(COPY);
         assert_eq!(session.rooms.engines[COPY.index()].waiting.len(), 1);
         session.rooms.engines[COPY.index()].segments_outstanding.clear();
-        session.retry_waiting(COPY);
+        Kernels::of(&mut session.rooms).retry_waiting(COPY);
         assert_eq!(session.rooms.engines[COPY.index()].waiting.len(), 0);
     }
 }

@@ -4,6 +4,7 @@
 //! channel takes them ([`sending`]), [`kernels`] are compiled by it, and [`pending`] is what a [`barrier`] of it has to pass first.
 
 pub mod barrier;
+pub mod kernel_requests;
 pub mod kernels;
 pub mod lifecycle;
 pub mod outbox;

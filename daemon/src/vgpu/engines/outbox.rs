@@ -131,6 +131,8 @@ mod tests {
     use campanile_host_gpu::kernel::name::KernelName;
 
     use crate::vgpu::config::Config;
+    use crate::vgpu::engines::kernels::Kernels;
+    use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::objects::budget::Kind;
     use crate::vgpu::objects::kernel_source::KernelSource;
     use crate::vgpu::objects::kernel_source::SourceBytes;
@@ -150,18 +152,22 @@ mod tests {
         // It never answers, and ends when it is killed.
         let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
         let mut session = session(&Arc::new(Config { launcher, ..config() }));
-        assert!(!session.ensure_engine(at).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        assert!(
+            !Lifecycle::of(&mut session.rooms)
+                .ensure_engine(at)
+                .unwrap_or_else(|refused| panic!("{}", refused.text))
+        );
         let pid = session.rooms.engines[at.index()].process().unwrap().pid();
         let kernel = KernelName { root: 1, handle: 2 };
         session.rooms.engines[at.index()].rebuilding.insert((1, 2));
         for (entry, bytes) in [("\x01".repeat(40 << 10), 1), ("main".to_owned(), 1 << 20)] {
             let source = source(&session, Some(entry), bytes);
             session.rooms.engines.push_kernel(at, kernel, &source);
-            session.flush_outbox(at);
+            Kernels::of(&mut session.rooms).flush_outbox(at);
         }
         let source = source(&session, None, 1);
         session.rooms.engines.push_kernel(at, kernel, &source);
-        session.flush_outbox(at);
+        Kernels::of(&mut session.rooms).flush_outbox(at);
         let slot = &session.rooms.engines[at.index()];
         let process = slot.process().unwrap();
         assert!(!process.is_lost() && process.pid() == pid, "another process, or none");

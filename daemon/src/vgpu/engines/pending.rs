@@ -1,9 +1,7 @@
 //! What waits until every engine has let go.
 
-use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::page_table::SegmentId;
-use std::sync::atomic::Ordering;
 
 use super::barrier::Barrier;
 use crate::vgpu::memory::vidmm::vram::Place;
@@ -12,7 +10,6 @@ use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::objects::timeline::Token;
-use crate::vgpu::session::Session;
 
 /// Actions of one session that may wait while more work is taken.
 pub const MAX_PENDING: usize = 16 * 1024;
@@ -86,95 +83,6 @@ pub struct Pending {
     pub charges: Vec<Charge>,
 }
 
-impl Session {
-    /// Does `action` once every engine has passed `barrier`; now, if they have.
-    pub(in crate::vgpu) fn after(&mut self, barrier: Barrier, action: Action) {
-        self.after_charged(barrier, action, Vec::new());
-    }
-
-    /// As [`Self::after`]; what was charged is held until then.
-    pub(in crate::vgpu) fn after_charged(&mut self, barrier: Barrier, action: Action, charges: Vec<Charge>) {
-        if self.rooms.engines.defer(barrier, action, charges) {
-            self.run_pending();
-        }
-    }
-
-    /// Does what is due, oldest first.
-    pub(in crate::vgpu) fn run_pending(&mut self) {
-        let (due, waiting) = self.rooms.engines.take_pending();
-        for action in due {
-            self.act(action);
-        }
-        self.rooms.engines.put_back(waiting);
-        self.look_at_power();
-        while let Some(at) = self.rooms.engines.take_violator() {
-            self.lose_engine(at, "it signalled a fence that does not exist");
-        }
-    }
-
-    fn act(&mut self, action: Action) {
-        match action {
-            Action::Release(allocations) => {
-                for allocation in allocations {
-                    self.release_allocation(allocation);
-                }
-            }
-            Action::FreeFences(indices) => self.free_fences(&indices),
-            Action::FreeAreas(areas) => self.areas_are_free(areas),
-            Action::DestroyRoot(root) => self.rooms.memory.tables.destroy_root(root),
-            Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
-            Action::ShowSegment(allocation, segment) => self.segment_is_there(allocation, segment),
-            Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),
-            Action::Move { allocation, target, resource, token } => {
-                self.finish_move(allocation, target, resource, token)
-            }
-            Action::Reply { origin, root } => {
-                if self.rooms.objects.device(origin.context).is_ok_and(|device| device.root == root) {
-                    self.answer(origin, Ok(Vec::new()));
-                } else {
-                    self.rooms.objects.end_item(origin.context, origin.ring, origin.item);
-                }
-            }
-            Action::Answer(token) => self.rooms.objects.due.push((token, Ok(()))),
-            Action::Return { context, root } => self.has_returned(context, root),
-        }
-    }
-
-    /// An engine signalled.
-    pub(in crate::vgpu) fn engine_event(&mut self, at: EngineAddress) {
-        let Some(process) = self.rooms.engines[at.index()].process() else { return };
-        process.drain_event();
-        let sleepy = process.power.wishes_f1();
-        self.collect_reports(at);
-        if sleepy {
-            self.engine_to_f1(at);
-        }
-        self.run_pending();
-    }
-
-    /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
-    pub(in crate::vgpu) fn collect_reports(&mut self, at: EngineAddress) {
-        self.flush_reports(at);
-        if self.rooms.engines[at.index()].process().is_some_and(|process| process.power.says_hung()) {
-            self.engine_timeout(at, "it reports that it cannot go on", None);
-        }
-    }
-
-    /// Acts on what an engine has reported until now, but for what it says of itself: also right before it is reset (TDR-39).
-    pub(in crate::vgpu) fn flush_reports(&mut self, at: EngineAddress) {
-        let Some(process) = self.rooms.engines[at.index()].process_mut() else { return };
-        let attention = process.tables.take_attention();
-        self.rooms.counters.found_by_look.fetch_add(process.power.take_found_by_look(), Ordering::Relaxed);
-        self.collect_completions(at);
-        self.collect_suspends(at);
-        for queue in attention {
-            self.queue_wants_attention(at, queue);
-        }
-        self.read_signalled(at);
-        self.read_wanted(at);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -193,8 +101,10 @@ mod tests {
     use super::Action;
     use super::Pending;
     use crate::vgpu::config::Config;
+    use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::barrier::tests::LOOKED;
+    use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::memory::vidmm::allocations::Backing;
     use crate::vgpu::memory::vidmm::allocations::Spot;
     use crate::vgpu::objects::message::Origin;
@@ -217,7 +127,11 @@ mod tests {
         // It never answers, and ends when it is killed.
         let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
         let mut session = session(&Arc::new(Config { launcher, ..config() }));
-        assert!(!session.ensure_engine(AT).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        assert!(
+            !Lifecycle::of(&mut session.rooms)
+                .ensure_engine(AT)
+                .unwrap_or_else(|refused| panic!("{}", refused.text))
+        );
         let shared = session.rooms.engines[AT.index()].process().unwrap().grant_handle().shared;
         // Of the tables it has seen all; what it is waited for is the rest.
         acknowledge(&shared, block::WATCH_ACK, u64::MAX);
@@ -237,13 +151,13 @@ mod tests {
         let (mut session, shared) = bench();
         for token in [1, 2] {
             let barrier = Barrier::raise(&mut session.rooms.engines);
-            session.after(barrier, Action::Answer(Token(token)));
+            Deferred::of(&mut session.rooms).after(barrier, Action::Answer(Token(token)));
         }
         // The engine acknowledges both right after it was looked at for the first of them.
         LOOKED.set(Some(Box::new(move || acknowledge(&shared, block::PAGE_TABLE_ACK, 2))));
-        session.run_pending();
+        Deferred::of(&mut session.rooms).run_pending();
         assert_eq!(due(&mut session), [0; 0], "what came second is done first");
-        session.run_pending();
+        Deferred::of(&mut session.rooms).run_pending();
         assert_eq!(due(&mut session), [1, 2]);
         LOOKED.set(None);
     }
@@ -255,13 +169,13 @@ mod tests {
         session.create_context(5).unwrap();
         let late = session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
         let barrier = Barrier::raise(&mut session.rooms.engines);
-        session.after(barrier, Action::Reply { origin: late, root: Root(1) });
+        Deferred::of(&mut session.rooms).after(barrier, Action::Reply { origin: late, root: Root(1) });
         session.destroy_context(5).unwrap();
         session.create_context(5).unwrap();
         let next = session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
         session.fence(5, 1, Token(9));
         acknowledge(&shared, block::PAGE_TABLE_ACK, 1);
-        session.run_pending();
+        Deferred::of(&mut session.rooms).run_pending();
         assert!(session.rooms.engines.pending.is_empty());
         assert_eq!(due(&mut session), [0; 0], "its own work goes on");
         session.rooms.objects.end_item(5, 1, next.item);
@@ -276,21 +190,21 @@ mod tests {
         let allocation = session.rooms.memory.allocations.create_guest(first, 4096);
         let announce = |session: &mut Session| {
             let serial = session.rooms.engines[AT.index()].segment_serial().unwrap();
-            session.show_when_announced(allocation);
+            Deferred::of(&mut session.rooms).show_when_announced(allocation);
             serial
         };
         let before = announce(&mut session);
         session.rooms.memory.allocations.get_mut(allocation).unwrap().backing = Backing::Guest(second);
         let after = announce(&mut session);
         acknowledge(&shared, block::SEGMENT_ACK, before);
-        session.run_pending();
+        Deferred::of(&mut session.rooms).run_pending();
         assert_eq!(
             session.rooms.memory.allocations.spot(allocation),
             Spot::Moving,
             "engines do not know the new pages"
         );
         acknowledge(&shared, block::SEGMENT_ACK, after);
-        session.run_pending();
+        Deferred::of(&mut session.rooms).run_pending();
         assert_eq!(session.rooms.memory.allocations.spot(allocation), Spot::Segment(second, 0));
     }
 
@@ -318,7 +232,7 @@ mod tests {
             let origin =
                 session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
             session.fence(OWNER, 9, Token(5));
-            session.act(Action::Reply { origin, root });
+            Deferred::of(&mut session.rooms).act(Action::Reply { origin, root });
             assert_eq!((sequence(&session), due(&mut session)), (expected, vec![5]));
         }
     }

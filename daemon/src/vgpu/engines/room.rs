@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
@@ -22,12 +23,27 @@ use super::pending::Action;
 use super::pending::MAX_PENDING;
 use super::pending::Pending;
 use super::slot::EngineSlot;
+use super::slot::WaitingMessage;
 use super::suspending::Suspending;
 use super::wakeup::Wakeup;
 use crate::poller::Poller;
 use crate::vgpu::config::Config;
 use crate::vgpu::memory::room::LetGo;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::tdr::reason::Reason;
+
+/// An engine that is to be replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condemned {
+    /// The engine.
+    pub at: EngineAddress,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// Why.
+    pub reason: Reason,
+    /// Why, in words.
+    pub text: String,
+}
 
 /// The engines of one VM, by place: those of the first physical adapter, then those of the next (TDR-08).
 #[derive(Debug)]
@@ -38,8 +54,10 @@ pub struct Engines {
     pub(in crate::vgpu) pending: Vec<Pending>,
     /// Suspends that messages wait for.
     pub(in crate::vgpu) suspending: Vec<Suspending>,
-    /// Engines that have reported what cannot be, by place; they are ended where nothing else is half done.
-    violators: [bool; MAX_PLACES],
+    /// Engines that are no good any more, the first that was found first.
+    condemned: Vec<Condemned>,
+    /// Messages that waited for an engine and wait no more: to be handled where nothing else is half done.
+    pub(in crate::vgpu) to_handle: Vec<WaitingMessage>,
     /// Says what engines, and whatever else wakes the thread, have to say.
     pub(in crate::vgpu) poller: Poller,
     /// When all this began: what turns and liveness count from.
@@ -66,7 +84,8 @@ impl Engines {
             adapters: config.engines,
             pending: Vec::new(),
             suspending: Vec::new(),
-            violators: [false; MAX_PLACES],
+            condemned: Vec::new(),
+            to_handle: Vec::new(),
             poller,
             begun: clock::now(),
             to_poke: [false; MAX_PLACES],
@@ -152,20 +171,41 @@ impl Engines {
         }
     }
 
-    /// An engine has reported what cannot be.
-    pub fn note_violation(&mut self, at: EngineAddress) {
-        self.violators[at.index()] = true;
+    /// An engine is no good any more. It is replaced where nothing else is half done: see [`Self::take_condemned`].
+    pub fn condemn(&mut self, at: EngineAddress, text: &str) {
+        self.condemn_for(at, Reason::EngineTimeout, text);
     }
 
-    /// Whether an engine has reported what cannot be, and is to be ended.
-    pub fn is_violator(&self, at: EngineAddress) -> bool {
-        self.violators[at.index()]
+    /// As [`Self::condemn`], for any reason. The first reason holds.
+    pub fn condemn_for(&mut self, at: EngineAddress, reason: Reason, text: &str) {
+        let condemned = Condemned { at, pid: self.pid(at), reason, text: text.to_owned() };
+        if !self.condemned.iter().any(|other| (other.at, other.pid) == (at, condemned.pid)) {
+            self.condemned.push(condemned);
+        }
     }
 
-    /// The next engine that is to be ended for what it reported; each is returned once.
+    /// Whether an engine is to be replaced.
+    pub fn is_condemned(&self, at: EngineAddress) -> bool {
+        self.condemned.iter().any(|it| (it.at, it.pid) == (at, self.pid(at)))
+    }
+
+    /// Why an engine is to be replaced, if it is: that is returned once, and not where it was replaced meanwhile.
     #[must_use]
-    pub fn take_violator(&mut self) -> Option<EngineAddress> {
-        self.addresses().find(|at| std::mem::take(&mut self.violators[at.index()]))
+    pub fn take_condemned_at(&mut self, at: EngineAddress) -> Option<Condemned> {
+        let pid = self.pid(at);
+        let its: Vec<Condemned> = self.condemned.extract_if(.., |it| it.at == at).collect();
+        its.into_iter().find(|it| it.pid == pid)
+    }
+
+    /// As [`Self::take_condemned_at`], of any engine.
+    #[must_use]
+    pub fn take_condemned(&mut self) -> Option<Condemned> {
+        self.addresses().find_map(|at| self.take_condemned_at(at))
+    }
+
+    /// The process of an engine.
+    pub fn pid(&self, at: EngineAddress) -> Option<u32> {
+        self[at.index()].process().map(EngineProcess::pid)
     }
 }
 
@@ -193,6 +233,7 @@ mod tests {
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::objects::timeline::Token;
+    use crate::vgpu::tdr::reason::Reason;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::config;
 
@@ -227,10 +268,21 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_has_reported_what_cannot_be_is_named_once() {
+    fn an_engine_that_is_no_good_is_named_once() {
         let mut engines = engines();
-        engines.note_violation(COPY);
-        assert!(engines.is_violator(COPY));
-        assert_eq!([engines.take_violator(), engines.take_violator()], [Some(COPY), None]);
+        engines.condemn_for(COPY, Reason::InvalidFence, "a");
+        engines.condemn(COPY, "b");
+        assert!(engines.is_condemned(COPY));
+        let found = engines.take_condemned().map(|it| (it.at, it.reason, it.text));
+        assert_eq!(found, Some((COPY, Reason::InvalidFence, "a".to_owned())), "the first reason holds");
+        assert!(!engines.is_condemned(COPY) && engines.take_condemned().is_none());
+    }
+
+    #[test]
+    fn an_engine_that_was_replaced_is_not_replaced_again() {
+        let mut engines = engines();
+        engines.condemn(COPY, "a");
+        let _buffers = engines[COPY.index()].clear(1);
+        assert!(!engines.is_condemned(COPY) && engines.take_condemned().is_none());
     }
 }

@@ -406,6 +406,7 @@ mod tests {
 
     use super::EngineSlot;
     use super::InFlight;
+    use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::tdr::fences::Fences;
@@ -460,7 +461,7 @@ mod tests {
         for freezes in [false, true] {
             let mut session = session(&Arc::new(startable()));
             run(&mut session, COPY);
-            session.start_spare(COPY);
+            Lifecycle::of(&mut session.rooms).start_spare(COPY);
             let slot = &mut session.rooms.engines[COPY.index()];
             assert_ne!(slot.process().unwrap().spare(), Spare::Missing);
             if freezes {
@@ -514,7 +515,7 @@ mod tests {
             assert_eq!(slot.has_begun(), has_begun);
             assert!(slot.stop().unwrap());
             assert!(slot.is_parked() && slot.has_devices() && slot.is_stopped, "{has_begun}");
-            session.start_process_again(COPY).unwrap();
+            Lifecycle::of(&mut session.rooms).start_process_again(COPY).unwrap();
         }
     }
 }

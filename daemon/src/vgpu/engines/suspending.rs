@@ -12,11 +12,11 @@ pub struct Suspending {
     pub context: u32,
     /// The context.
     pub handle: Handle,
-    pub(super) at: EngineAddress,
-    pub(super) entry: u32,
-    pub(super) fence: u64,
+    pub(in crate::vgpu) at: EngineAddress,
+    pub(in crate::vgpu) entry: u32,
+    pub(in crate::vgpu) fence: u64,
     /// The message to answer; none where the daemon itself asked.
-    pub(super) origin: Option<Origin>,
+    pub(in crate::vgpu) origin: Option<Origin>,
 }
 
 impl Suspending {

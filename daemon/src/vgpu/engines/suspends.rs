@@ -16,22 +16,11 @@ use crate::vgpu::objects::processes::Objects;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_protocol::control::message::Named;
 use campanile_protocol::control::reply::Suspended;
-use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
-use zerocopy::IntoBytes;
 
-use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::holds::Holds;
-use crate::vgpu::objects::message::Checked;
-use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
-use crate::vgpu::objects::message::Outcome;
-use crate::vgpu::objects::message::Refused;
-use crate::vgpu::objects::message::WORK_BYTES;
-use crate::vgpu::objects::process::MAX_WAITS;
-use crate::vgpu::session::Session;
 
 /// A context that no reason holds any more: it is listed again, and the hardware queue of its engine is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,86 +113,6 @@ impl Engines {
     }
 }
 
-impl Session {
-    /// Takes one reason to hold a context back; with the last one gone, it runs again.
-    pub(in crate::vgpu) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
-        let resumed = self.rooms.engines.unhold(&mut self.rooms.objects, context, handle, reason);
-        if let Some(Resumed { context, handle, at }) = resumed {
-            self.list_context(context, handle);
-            self.fill_hw_queue(at);
-        }
-    }
-
-    /// Looks at what an engine has reported, and answers what waited for it.
-    pub(in crate::vgpu) fn collect_suspends(&mut self, at: EngineAddress) {
-        if self.rooms.engines[at.index()].process().is_none() {
-            return;
-        }
-        let reported = match self.rooms.engines.take_reported(at) {
-            Ok(reported) => reported,
-            Err(text) => return self.lose_engine(at, &text),
-        };
-        for (origin, suspended) in reported {
-            if let Some(origin) = origin {
-                self.answer(origin, Ok(suspended.as_bytes().to_vec()));
-            }
-        }
-        self.look_at_power();
-    }
-
-    /// SUSPEND_CONTEXT. One that is suspended already is not suspended again (UMS-109).
-    pub(in crate::vgpu) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.rooms.objects.device(origin.context)?;
-        device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let waiting = self.rooms.engines.suspending.iter().filter(|of| of.context == origin.context).count();
-        (waiting < MAX_WAITS).or(Status::OutOfResources)?;
-        let charge = self.rooms.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
-        for at in self.addresses() {
-            self.collect_reports(at);
-        }
-        let suspending = self
-            .rooms
-            .engines
-            .hold(
-                &mut self.rooms.objects,
-                &self.rooms.config.supervisor,
-                origin.context,
-                message.handle,
-                |held| held.by_guest = true,
-            )
-            .ok_or(Status::DeviceLost)?;
-        if self.rooms.engines.is_reported(&suspending) {
-            return Ok(Handled::with(&Suspended { fence: suspending.fence }));
-        }
-        let origin = self.rooms.objects.park_charged(origin, Some(charge));
-        self.rooms.engines.suspending.push(Suspending { origin: Some(origin), ..suspending });
-        Ok(Handled::Parked)
-    }
-
-    /// RESUME_CONTEXT. Suspends that are not through yet are answered BUSY: the context may never have stopped.
-    pub(in crate::vgpu) fn resume_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.rooms
-            .objects
-            .device(origin.context)?
-            .contexts
-            .get(message.handle)
-            .ok_or(Status::InvalidHandle)?;
-        self.refuse_suspends(Status::Busy, |of| of.context == origin.context && of.handle == message.handle);
-        self.unhold(origin.context, message.handle, |held| held.by_guest = false);
-        Ok(Handled::done())
-    }
-
-    /// Answers messages whose suspend comes to nothing.
-    pub(in crate::vgpu) fn refuse_suspends(&mut self, status: Status, which: impl Fn(&Suspending) -> bool) {
-        let refused: Vec<Suspending> =
-            self.rooms.engines.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
-        for origin in refused.into_iter().filter_map(|of| of.origin) {
-            let text = "the context was resumed or ended before it was off the GPU".to_owned();
-            self.answer(origin, Err(Refused { status, text }));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use campanile_host_gpu::memory::bits;
@@ -216,6 +125,8 @@ mod tests {
     use crate::vgpu::objects::process::MAX_WAITS;
     use crate::vgpu::objects::waits::GpuWait;
     use crate::vgpu::session::Session;
+    use crate::vgpu::submission::buffers::Submission;
+    use crate::vgpu::submission::reports::EngineReports;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
@@ -254,10 +165,10 @@ mod tests {
             .unwrap();
         assert_eq!((suspends(&mut session), second.fence), (before + 1, first.fence));
         looks(&session);
-        session.fill_hw_queue(COPY);
-        session.unhold(OWNER, CONTEXT, |held| held.by_guest = false);
+        Submission::of(&mut session.rooms).fill_hw_queue(COPY);
+        Submission::of(&mut session.rooms).unhold(OWNER, CONTEXT, |held| held.by_guest = false);
         assert_eq!((looks(&session), session.rooms.engines[COPY.index()].in_flight.len()), (Vec::new(), 0));
-        session.unhold(OWNER, CONTEXT, |held| held.by_power = false);
+        Submission::of(&mut session.rooms).unhold(OWNER, CONTEXT, |held| held.by_power = false);
         let bells = device(&mut session, OWNER).doorbells.iter().filter(|(_, bell)| bell.was_connected);
         let mut expected: Vec<u32> = bells.filter_map(|(_, bell)| bell.hw_queue.map(u32::from)).collect();
         expected.sort_unstable();
@@ -279,7 +190,8 @@ mod tests {
             .unwrap();
         session.rooms.engines.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
-        let outcome = session.suspend_context(origin, &Named { handle: CONTEXT });
+        let outcome =
+            EngineReports::of(&mut session.rooms).suspend_context(origin, &Named { handle: CONTEXT });
         assert_eq!(outcome.err().map(|refused| refused.status), Some(Status::OutOfResources));
     }
 

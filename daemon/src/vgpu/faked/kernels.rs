@@ -14,10 +14,13 @@ use zerocopy::IntoBytes;
 use super::world::Asked;
 use super::world::World;
 use crate::vgpu::config::Config;
+use crate::vgpu::control::devices::Devices;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::tdr::reason::Reason;
+use crate::vgpu::tdr::recovery::Recovery;
 
 const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
 
@@ -83,7 +86,7 @@ fn tdr_57_a_spare_compiles_one_kernel_a_look_and_is_asked_for_the_rest_when_it_t
     world.named(1, message::DESTROY_KERNEL, Handle(first));
     let third = create(&mut world);
     assert_eq!(world.fakes.kernels(1), (vec![first, second, third], vec![first]));
-    world.session.recover_engine(COMPUTE, Reason::Forced, "a test", None);
+    Recovery::of(&mut world.session.rooms).recover_engine(COMPUTE, Reason::Forced, "a test", None);
     let slot = &world.session.rooms.engines[COMPUTE.index()];
     assert_eq!(slot.rebuilding.iter().map(|name| name.1).collect::<Vec<_>>(), [second, third]);
     (0..3).for_each(|_| world.turn(0));
@@ -96,7 +99,7 @@ fn tdr_57_a_spare_compiles_one_kernel_a_look_and_is_asked_for_the_rest_when_it_t
 #[test]
 fn what_waits_for_an_engine_that_does_not_come_is_refused_but_for_ends_of_kernels_which_it_does_not_know() {
     let (mut world, handle) = with_kernel();
-    world.session.stop_engine(COMPUTE);
+    Lifecycle::of(&mut world.session.rooms).stop_engine(COMPUTE);
     let origin = |slot: u32| Origin { context: 1, slot, sequence: 1000, ring: 0, item: None };
     let messages =
         [(20, message::DESTROY_KERNEL, Named { handle }), (21, message::SUSPEND_CONTEXT, Named { handle })];
@@ -106,7 +109,8 @@ fn what_waits_for_an_engine_that_does_not_come_is_refused_but_for_ends_of_kernel
         world.session.rooms.engines[COMPUTE.index()].waiting.push(waiting);
     }
     let refused = Refused { status: Status::NotSupported, text: "it does not come".to_owned() };
-    world.session.refuse_waiting_for(COMPUTE, &refused);
+    Recovery::of(&mut world.session.rooms).refuse_waiting_for(COMPUTE, &refused);
+    world.session.settle();
     let answers = [20, 21].map(|slot| status(&world, Asked { of: 1, slot, sequence: 1000 }));
     assert_eq!(answers, [Some(Status::Ok.word()), Some(Status::NotSupported.word())]);
     assert!(world.session.rooms.engines[COMPUTE.index()].waiting.is_empty());
@@ -120,7 +124,8 @@ fn what_waits_for_an_engine_that_does_not_come_is_refused_but_for_ends_of_kernel
 #[test]
 fn tdr_57_kernels_of_devices_in_error_are_not_compiled_again() {
     let (mut world, _) = with_kernel();
-    world.session.put_device_in_error(1, campanile_protocol::device_page::DEVICE_STOPPED);
+    Devices::of(&mut world.session.rooms)
+        .put_device_in_error(1, campanile_protocol::device_page::DEVICE_STOPPED);
     world.fakes.conduct(NodeKind::Compute, Conduct::Dies);
     world.look();
     assert_eq!(world.fakes.started(), 2);

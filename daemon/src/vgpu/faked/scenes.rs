@@ -14,6 +14,8 @@ use zerocopy::IntoBytes;
 
 use super::world::COPY;
 use super::world::World;
+use crate::vgpu::control::devices::Devices;
+use crate::vgpu::tdr::recovery::Recovery;
 use crate::vgpu::testing::counted;
 
 /// Process 1 has a context and a queue.
@@ -72,7 +74,7 @@ fn tdr_57_the_work_of_others_goes_on_after_the_reset_and_that_of_the_guilty_proc
     world.submit(2, other, 16);
     world.fakes.conduct(NodeKind::Copy, Conduct::Hangs);
     world.turn(1);
-    world.session.engine_timeout(COPY, "it hangs", None);
+    Recovery::of(&mut world.session.rooms).engine_timeout(COPY, "it hangs", None);
     assert_eq!((world.is_active(1), world.is_active(2)), (false, true));
     assert_eq!(counted(&world.session.rooms.counters.engines_reset), 1);
     (0..3).for_each(|_| world.turn(1));
@@ -109,7 +111,8 @@ fn tdr_61_suspends_of_a_device_that_is_put_in_error_are_refused_and_those_of_ano
     let of_other = world.named(2, message::SUSPEND_CONTEXT, others);
     world.turn(1);
     assert_eq!((world.answer(of_lost), world.answer(of_other)), (None, None));
-    world.session.put_device_in_error(1, campanile_protocol::device_page::DEVICE_STOPPED);
+    Devices::of(&mut world.session.rooms)
+        .put_device_in_error(1, campanile_protocol::device_page::DEVICE_STOPPED);
     let status = |world: &World, asked| world.answer(asked).map(|(status, _)| status);
     assert!(status(&world, of_lost).is_some_and(|status| status != Status::Ok.word()));
     assert_eq!(status(&world, of_other), None, "the other's is still under way");

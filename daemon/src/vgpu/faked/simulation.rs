@@ -26,6 +26,7 @@ use zerocopy::IntoBytes;
 use super::model::Model;
 use super::world::COPY;
 use super::world::World;
+use crate::vgpu::tdr::recovery::Recovery;
 
 /// Guest processes at the most, and contexts of one, and queues of one of these.
 const PROCESSES: u32 = 3;
@@ -219,7 +220,11 @@ impl Simulation {
             self.world.fakes.conduct(NodeKind::Copy, Conduct::Hangs);
             self.model.turn(&mut self.world, 1);
             if self.world.session.rooms.engines[COPY.index()].has_begun() {
-                self.world.session.engine_timeout(COPY, "it hangs in a simulation", None);
+                Recovery::of(&mut self.world.session.rooms).engine_timeout(
+                    COPY,
+                    "it hangs in a simulation",
+                    None,
+                );
             }
         } else {
             self.world.fakes.conduct(NodeKind::Copy, Conduct::Dies);

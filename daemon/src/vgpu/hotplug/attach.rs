@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::control::away::AttachDevice;
 use campanile_protocol::control::away::PagesAgain;
@@ -14,6 +13,8 @@ use log::Level;
 use zerocopy::FromBytes;
 
 use super::detached::KeptBlob;
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::guest_pages::GuestPages;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
@@ -25,7 +26,7 @@ use crate::vgpu::session::Session;
 impl Session {
     /// RESOURCE_CREATE_BLOB with a name: a process that comes back makes its blob again.
     pub fn take_blob_again(&mut self, resource: u32, size: u64, name: u64) -> Result<(), Refusal> {
-        self.is_fresh = false;
+        self.rooms.is_fresh = false;
         self.rooms.memory.check_new_blob(resource, size)?;
         let is_its = |kept: &&KeptBlob| self.rooms.memory.allocations.size(kept.blob.allocation) == size;
         let kept = self.away.kept.get(&name).filter(is_its);
@@ -50,7 +51,7 @@ impl Session {
             refusal
         })?;
         if self.away.is_leaving() {
-            self.answer(Origin { context: own, ..origin }, Err(Status::Leaving.into()));
+            self.rooms.answer(Origin { context: own, ..origin }, Err(Status::Leaving.into()));
             return Ok(());
         }
         // The new process was a name alone.
@@ -72,9 +73,9 @@ impl Session {
         let barrier = self.put_pages(&pages);
         self.drop_kept(own);
         self.publish_device(own);
-        self.answer(Origin { context: own, ..origin }, Ok(Vec::new()));
+        self.rooms.answer(Origin { context: own, ..origin }, Ok(Vec::new()));
         let root = self.rooms.objects.device(own).map_err(|_| Refusal::Context)?.root;
-        self.after(barrier, Action::Return { context: own, root });
+        Deferred::of(&mut self.rooms).after(barrier, Action::Return { context: own, root });
         if !self.rooms.objects.processes.values().any(Process::is_away) {
             self.away.until = None;
         }
@@ -160,20 +161,10 @@ impl Session {
                     allocation.backing = backing;
                 }
             }
-            self.show_when_announced(kept.allocation);
-            self.release_allocation(again);
+            Deferred::of(&mut self.rooms).show_when_announced(kept.allocation);
+            GuestPages::of(&mut self.rooms).release_allocation(again);
         }
         Barrier::announced(&self.rooms.engines)
-    }
-
-    /// A process has come back, and engines know all of its pages: it runs.
-    pub(in crate::vgpu) fn has_returned(&mut self, own: u32, root: Root) {
-        if !self.rooms.objects.device(own).is_ok_and(|device| device.root == root) {
-            return;
-        }
-        for (context, handle) in self.rooms.objects.all_contexts().into_iter().filter(|(of, _)| *of == own) {
-            self.unhold(context, handle, |held| held.by_absence = false);
-        }
     }
 
     /// Its page is what the daemon decided, whatever the guest has put there meanwhile.

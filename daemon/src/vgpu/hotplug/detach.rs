@@ -9,6 +9,8 @@ use log::Level;
 use serde_json::json;
 
 use super::detached::Leave;
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
@@ -92,7 +94,7 @@ impl Session {
             }
         }
         self.rooms.memory.residency.deferred.clear();
-        self.run_pending();
+        Deferred::of(&mut self.rooms).run_pending();
         self.rooms.objects.due.clear();
     }
 
@@ -148,7 +150,7 @@ impl Session {
             if let Some(process) = self.rooms.objects.processes.get_mut(own) {
                 process.away = None;
             }
-            self.end_device(*own);
+            Devices::of(&mut self.rooms).end_device(*own);
         }
         if lost.is_empty() {
             return self.end_leave(&lost);

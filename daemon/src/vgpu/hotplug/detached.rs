@@ -21,6 +21,7 @@ use campanile_protocol::control::away::blob_name;
 use campanile_protocol::control::status::Status;
 use zerocopy::IntoBytes;
 
+use crate::vgpu::control::guest_pages::GuestPages;
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::suspending::Suspending;
@@ -138,7 +139,7 @@ impl Session {
             self.away.parking.extract_if(.., |parking| parking.origin.context == own).collect();
         for parking in its {
             self.give_up_names(own);
-            self.answer(parking.origin, Err(Status::DeviceLost.into()));
+            self.rooms.answer(parking.origin, Err(Status::DeviceLost.into()));
         }
     }
 
@@ -212,7 +213,7 @@ impl Session {
             .partition(|parking| parking.suspends.iter().all(|of| self.rooms.engines.is_reported(of)));
         self.away.parking = waiting;
         for Parking { origin, parked, .. } in ready {
-            self.answer(origin, Ok(parked.as_bytes().to_vec()));
+            self.rooms.answer(origin, Ok(parked.as_bytes().to_vec()));
             let Some(process) = self.rooms.objects.processes.get_mut(&origin.context) else { continue };
             process.away = Some(Away { parked, is_gone: false });
             // The guest's driver waits for no fence of a device that is gone.
@@ -235,10 +236,10 @@ impl Session {
             (Some(name), Some(owner)) => {
                 let blob = Blob { shown: Shown::No, ..blob };
                 if let Some(before) = self.away.kept.insert(name, KeptBlob { blob, owner }) {
-                    self.release_allocation(before.blob.allocation);
+                    GuestPages::of(&mut self.rooms).release_allocation(before.blob.allocation);
                 }
             }
-            _ => self.release_allocation(blob.allocation),
+            _ => GuestPages::of(&mut self.rooms).release_allocation(blob.allocation),
         }
     }
 
@@ -247,7 +248,7 @@ impl Session {
         let left: Vec<KeptBlob> =
             self.away.kept.extract_if(.., |_, kept| kept.owner == own).map(|(_, kept)| kept).collect();
         for kept in left {
-            self.release_allocation(kept.blob.allocation);
+            GuestPages::of(&mut self.rooms).release_allocation(kept.blob.allocation);
         }
     }
 
@@ -273,6 +274,7 @@ impl Session {
     /// As if no process had ever gone.
     pub(in crate::vgpu) fn forget_absences(&mut self) {
         let kept = std::mem::take(&mut self.away).kept;
-        kept.into_values().for_each(|kept| self.release_allocation(kept.blob.allocation));
+        kept.into_values()
+            .for_each(|kept| GuestPages::of(&mut self.rooms).release_allocation(kept.blob.allocation));
     }
 }

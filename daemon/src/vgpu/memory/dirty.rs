@@ -122,6 +122,8 @@ mod tests {
     use super::check_caps;
     use crate::guest_ram::mark::MarkGuestRam;
     use crate::vgpu::config::Config;
+    use crate::vgpu::control::guest_pages::GuestPages;
+    use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::memory::segments::GuestSegment;
     use crate::vgpu::memory::vidmm::vram::VideoMemory;
     use crate::vgpu::objects::budget::Kind;
@@ -165,7 +167,11 @@ mod tests {
         let config = Config { tracking: Method::BoundRanges, launcher, ..config() };
         let mut session = session(&Arc::new(config));
         let segments = [FIRST, SECOND].map(|piece| add_segment(&mut session, piece));
-        assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        assert!(
+            !Lifecycle::of(&mut session.rooms)
+                .ensure_engine(COPY)
+                .unwrap_or_else(|refused| panic!("{}", refused.text))
+        );
         let engine = starts.recv().unwrap();
         let start = engine.receive::<Start>(true).unwrap().unwrap();
         let planes = File::from(start.descriptors.into_iter().next_back().unwrap());
@@ -174,7 +180,7 @@ mod tests {
         let started =
             Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0, profile: None };
         engine.send(&started, &[], &[], false).unwrap();
-        session.engine_responses(COPY);
+        Lifecycle::of(&mut session.rooms).engine_responses(COPY);
         assert!(session.rooms.engines[COPY.index()].has_begun());
         (session, engine, segments)
     }
@@ -183,7 +189,7 @@ mod tests {
     fn logged() -> (Session, Channel, Arc<Log>, [SegmentId; 2]) {
         let (mut session, engine, segments) = writing();
         let log = Arc::new(Log::default());
-        session.set_dirty_log(Some(Arc::clone(&log) as _));
+        GuestPages::of(&mut session.rooms).set_dirty_log(Some(Arc::clone(&log) as _));
         log.taken();
         (session, engine, log, segments)
     }
@@ -232,18 +238,18 @@ mod tests {
         let (mut session, _engine, _) = writing();
         assert!(!session.rooms.memory.dirty.has_log() && session.rooms.memory.dirty.log().is_none());
         assert_eq!(session.rooms.memory.describe_tracking()["guest_ram_logged"], false);
-        session.sweep_guest_ram();
+        GuestPages::of(&mut session.rooms).sweep_guest_ram();
         assert_eq!(session.rooms.memory.dirty.sweep_at, None, "no log, no sweeps");
         let [one, two] = [(); 2].map(|()| Arc::new(Log::default()));
         let before = Instant::now();
-        session.set_dirty_log(Some(Arc::clone(&one) as _));
+        GuestPages::of(&mut session.rooms).set_dirty_log(Some(Arc::clone(&one) as _));
         assert_eq!(one.taken(), [FIRST, SECOND]);
         assert!(session.rooms.memory.dirty.sweep_at.is_some_and(|at| at > before), "and again later");
         assert!(session.rooms.memory.dirty.has_log() && session.rooms.memory.dirty.log().is_some());
         assert_eq!(session.rooms.memory.describe_tracking()["guest_ram_logged"], true);
-        session.set_dirty_log(Some(Arc::clone(&two) as _));
+        GuestPages::of(&mut session.rooms).set_dirty_log(Some(Arc::clone(&two) as _));
         assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]), "the next log has it");
-        session.set_dirty_log(None);
+        GuestPages::of(&mut session.rooms).set_dirty_log(None);
         assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]));
         assert_eq!(session.rooms.memory.dirty.sweep_at, None);
     }
@@ -252,22 +258,22 @@ mod tests {
     fn dirty_55_guest_ram_is_swept_when_that_is_due_and_not_before() {
         let (mut session, _engine, log, _) = logged();
         session.rooms.memory.dirty.sweep_at = Some(Instant::now() + Duration::from_secs(3600));
-        session.sweep_if_due();
+        GuestPages::of(&mut session.rooms).sweep_if_due();
         assert_eq!(log.taken(), []);
         session.rooms.memory.dirty.sweep_at = Some(Instant::now());
-        session.sweep_if_due();
+        GuestPages::of(&mut session.rooms).sweep_if_due();
         assert_eq!(log.taken(), [FIRST, SECOND]);
     }
 
     #[test]
     fn dirty_55_a_segment_that_goes_is_swept_alone_and_an_engine_that_goes_for_the_last_time() {
         let (mut session, _engine, log, segments) = logged();
-        session.sweep_segment(segments[1]);
+        GuestPages::of(&mut session.rooms).sweep_segment(segments[1]);
         assert_eq!(log.taken(), [SECOND]);
-        session.stop_engine(COPY);
+        Lifecycle::of(&mut session.rooms).stop_engine(COPY);
         assert!(session.rooms.engines[COPY.index()].process().is_none());
         assert_eq!(log.taken(), [FIRST, SECOND]);
-        session.sweep_guest_ram();
+        GuestPages::of(&mut session.rooms).sweep_guest_ram();
         assert_eq!(log.taken(), []);
     }
 }

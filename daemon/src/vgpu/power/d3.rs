@@ -21,13 +21,17 @@ use log::Level;
 use serde_json::json;
 
 use super::quiesce::standing_still;
+use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
 use crate::vgpu::doorbells::room::connected_on;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::engines::suspending::Suspending;
 use crate::vgpu::session::Session;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::tdr::recovery::Recovery;
 
 /// How long a device is idle at least before it goes to D3 by itself, however short the operator wants it.
 const SHORTEST_IDLENESS: Duration = Duration::from_millis(1);
@@ -69,7 +73,7 @@ impl Session {
 
     /// Begins to go to D3. `errand` is answered when it is there.
     pub(in crate::vgpu) fn enter_d3(&mut self, errand: Option<Errand>) {
-        if self.is_stopping() {
+        if self.rooms.freeze.is_stopping() {
             return errand.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
         }
         match &mut self.power {
@@ -105,7 +109,7 @@ impl Session {
         // First, since what engines report at their end is looked at as ever.
         let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D3) else { return };
         count(&self.rooms.counters.d3_transitions);
-        for at in self.addresses() {
+        for at in self.rooms.engines.addresses() {
             self.rooms.doorbells().1.disconnect_all(at);
             self.park_engine(at);
         }
@@ -113,7 +117,7 @@ impl Session {
             errand.answer(Ok(json!({ "power": self.power.name() })));
         }
         // An engine that has ended has let go of everything.
-        self.run_pending();
+        Deferred::of(&mut self.rooms).run_pending();
     }
 
     /// Ends an engine process that runs nothing. One that compiles, or that a message waits for, goes on.
@@ -125,13 +129,13 @@ impl Session {
         self.rooms.engines.unwatch(at);
         let slot = &mut self.rooms.engines[at.index()];
         if let Err(error) = slot.park() {
-            return self.lose_engine(at, &error.to_string());
+            return self.rooms.engines.condemn(at, &error.to_string());
         }
         if let Some(id) = slot.supervised.take() {
             self.rooms.config.supervisor.remove(id);
         }
         // What was done before the end counts.
-        self.collect_reports(at);
+        Recovery::of(&mut self.rooms).collect_reports(at);
     }
 
     /// D0 again, with engine processes on their way, and contexts still suspended. False in D0.
@@ -146,12 +150,12 @@ impl Session {
             }
             Power::D3 => {}
         }
-        for at in self.addresses() {
+        for at in self.rooms.engines.addresses() {
             if self.rooms.engines[at.index()].is_parked()
-                && let Err(error) = self.start_next_process(at)
+                && let Err(error) = Lifecycle::of(&mut self.rooms).start_next_process(at)
             {
                 self.rooms.journal.line(Level::Error, format_args!("{at} engine: {error}"));
-                self.lose_engine(at, "it could not be started again");
+                self.rooms.engines.condemn(at, "it could not be started again");
             }
         }
         true
@@ -165,14 +169,14 @@ impl Session {
         let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D0) else { return };
         errands.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
         for (context, handle) in self.rooms.objects.all_contexts() {
-            self.unhold(context, handle, |held| held.by_power = false);
+            Submission::of(&mut self.rooms).unhold(context, handle, |held| held.by_power = false);
         }
     }
 
     /// All contexts may run again, and their engines find what came meanwhile.
     pub(in crate::vgpu) fn resume_from_d3(&mut self) {
         for (context, handle) in self.rooms.objects.all_contexts() {
-            self.unhold(context, handle, |held| held.by_power = false);
+            Submission::of(&mut self.rooms).unhold(context, handle, |held| held.by_power = false);
         }
     }
 
@@ -187,7 +191,7 @@ impl Session {
         };
         matches!(self.power, Power::D0)
             && self.rooms.doorbells.drains.is_empty()
-            && self.addresses().all(sleeps)
+            && self.rooms.engines.addresses().all(sleeps)
             && self.rooms.engines.iter().any(|slot| slot.hears())
     }
 
@@ -207,11 +211,11 @@ impl Session {
         let may_become_idle = |of: &Self| {
             matches!(of.power, Power::D0)
                 && of.rooms.engines.iter().any(EngineSlot::hears)
-                && of.addresses().all(|at| connected_on(&of.rooms.objects, at).is_empty())
+                && of.rooms.engines.addresses().all(|at| connected_on(&of.rooms.objects, at).is_empty())
         };
-        if !self.is_stopping() && self.is_idle() {
+        if !self.rooms.freeze.is_stopping() && self.is_idle() {
             self.enter_d3(None);
-        } else if self.is_stopping() || may_become_idle(self) {
+        } else if self.rooms.freeze.is_stopping() || may_become_idle(self) {
             self.quiet_since = Some(clock::now());
         }
     }

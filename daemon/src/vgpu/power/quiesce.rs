@@ -23,35 +23,29 @@
 //! Clocks of hangs and of drains start anew with the thaw (LM-55).
 
 use std::time::Duration;
-use std::time::Instant;
 
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::handle::Handle;
 use log::Level;
 
+use super::freeze::Freeze;
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
+use crate::vgpu::doorbells::requests::DoorbellRequests;
+use crate::vgpu::engines::kernels::Kernels;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::suspending::Suspending;
 use crate::vgpu::session::Session;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::waits::Waits;
 use crate::vgpu::tdr::reason::Reason;
+use crate::vgpu::tdr::recovery::Recovery;
 
 /// How long engines may take to stop where the operator says nothing (design §10.7).
 pub const FREEZE_LIMIT: Duration = Duration::from_millis(100);
-
-/// Whether a session runs.
-#[derive(Debug)]
-pub(in crate::vgpu) enum Freeze {
-    /// It does.
-    Running,
-    /// On its way to a standstill: these suspends are not reported yet, and this long they may take.
-    Freezing(Vec<Suspending>, Instant),
-    /// It stands still.
-    Frozen {
-        /// Whether it came from elsewhere, so that what guests read of it is to be written anew.
-        is_restored: bool,
-    },
-}
 
 /// The answer to an operator that wants something else meanwhile.
 pub(in crate::vgpu) fn standing_still() -> OrderError {
@@ -59,27 +53,18 @@ pub(in crate::vgpu) fn standing_still() -> OrderError {
 }
 
 impl Session {
-    /// Whether it stands still, or is on its way there: requests are refused.
-    pub fn is_stopping(&self) -> bool {
-        !matches!(self.freeze, Freeze::Running)
-    }
-
-    /// Whether nothing runs, and nothing is written any more, until [`Self::thaw`].
-    pub fn is_frozen(&self) -> bool {
-        matches!(self.freeze, Freeze::Frozen { .. })
-    }
-
     /// Begins to bring everything to a standstill; [`Self::is_frozen`] says when it is there, after the events that
     /// [`Self::event_fd`] announces. Nothing of the session may be called meanwhile but [`Self::event`] and
     /// [`Self::take_due`]. False, and nothing is changed, where that was begun before (LM-29).
     pub fn freeze(&mut self) -> bool {
-        if self.is_stopping() {
+        if self.rooms.freeze.is_stopping() {
             return false;
         }
         // What was done until now counts.
-        for at in self.addresses() {
-            self.collect_reports(at);
+        for at in self.rooms.engines.addresses() {
+            Recovery::of(&mut self.rooms).collect_reports(at);
         }
+        self.settle();
         let mut suspends = Vec::new();
         for (context, handle) in self.rooms.objects.all_contexts() {
             suspends.extend(self.rooms.engines.hold(
@@ -90,11 +75,11 @@ impl Session {
                 |held| held.by_freeze = true,
             ));
         }
-        self.freeze = Freeze::Freezing(suspends, clock::now() + self.rooms.config.freeze_limit);
+        self.rooms.freeze = Freeze::Freezing(suspends, clock::now() + self.rooms.config.freeze_limit);
         count(&self.rooms.counters.freezes);
         self.give_up_d3();
         // An engine that was never given its node has run nothing, and may not be up.
-        for at in self.addresses() {
+        for at in self.rooms.engines.addresses() {
             if self.rooms.engines[at.index()].hears() && self.rooms.engines[at.index()].supervised.is_none() {
                 self.stop_for_freeze(at);
             }
@@ -110,23 +95,15 @@ impl Session {
         let stopped = |at: &EngineAddress| {
             self.rooms.engines[at.index()].is_parked() && self.rooms.engines[at.index()].is_stopped
         };
-        let stopped: Vec<EngineAddress> = self.addresses().filter(stopped).collect();
-        if self.is_frozen() {
-            stopped.into_iter().for_each(|at| self.start_spare(at));
-        }
-    }
-
-    /// When engines must have stopped.
-    pub(in crate::vgpu) fn next_freeze(&self) -> Option<Instant> {
-        match &self.freeze {
-            Freeze::Freezing(_, limit) => Some(*limit),
-            Freeze::Running | Freeze::Frozen { .. } => None,
+        let stopped: Vec<EngineAddress> = self.rooms.engines.addresses().filter(stopped).collect();
+        if self.rooms.freeze.is_frozen() {
+            stopped.into_iter().for_each(|at| Lifecycle::of(&mut self.rooms).start_spare(at));
         }
     }
 
     /// Whether everything has stopped by now.
     pub(in crate::vgpu) fn look_at_freeze(&mut self) {
-        let Freeze::Freezing(suspends, limit) = &self.freeze else { return };
+        let Freeze::Freezing(suspends, limit) = &self.rooms.freeze else { return };
         let late: Vec<EngineAddress> = suspends
             .iter()
             .filter(|of| !self.rooms.engines.is_reported(of))
@@ -138,16 +115,21 @@ impl Session {
         if clock::now() < *limit {
             return;
         }
-        for at in self.addresses().filter(|at| late.contains(at)) {
+        for at in self.rooms.engines.addresses().filter(|at| late.contains(at)) {
             count(&self.rooms.counters.freezes_forced);
             if let Some(process) = self.rooms.engines[at.index()].process() {
                 // Nothing is written from here on, so that what it has written can be told before it ends.
                 process.hold();
             }
-            self.recover_engine(at, Reason::EngineTimeout, "it did not stand still in time", None);
+            Recovery::of(&mut self.rooms).recover_engine(
+                at,
+                Reason::EngineTimeout,
+                "it did not stand still in time",
+                None,
+            );
         }
         // Its successors have run nothing: each suspend is reported in their place.
-        if matches!(self.freeze, Freeze::Freezing(..)) {
+        if matches!(self.rooms.freeze, Freeze::Freezing(..)) {
             self.stand_still();
         }
     }
@@ -155,8 +137,8 @@ impl Session {
     /// All contexts are off the engines: nothing of them is left, and what waited for them is done.
     fn stand_still(&mut self) {
         // First, since what engines report at their end is looked at as ever.
-        self.freeze = Freeze::Frozen { is_restored: false };
-        for at in self.addresses() {
+        self.rooms.freeze = Freeze::Frozen { is_restored: false };
+        for at in self.rooms.engines.addresses() {
             // What an engine says at its end may be a reason to replace it; that process is ended in turn. A second one
             // has run nothing that it could report.
             for _ in 0..3 {
@@ -168,11 +150,11 @@ impl Session {
                 self.rooms
                     .journal
                     .line(Level::Error, format_args!("{at} engine could not be brought to an end"));
-                self.stop_engine(at);
+                Lifecycle::of(&mut self.rooms).stop_engine(at);
             }
         }
         // An engine that has ended has let go of everything.
-        self.run_pending();
+        Deferred::of(&mut self.rooms).run_pending();
         self.rooms.journal.line(Level::Info, format_args!("stands still"));
     }
 
@@ -181,58 +163,61 @@ impl Session {
         self.rooms.doorbells().1.disconnect_all(at);
         self.rooms.engines.unwatch(at);
         if let Err(error) = self.rooms.engines[at.index()].stop() {
-            return self.lose_engine(at, &error.to_string());
+            self.rooms.engines.condemn(at, &error.to_string());
+            return self.settle();
         }
         if let Some(id) = self.rooms.engines[at.index()].supervised.take() {
             self.rooms.config.supervisor.remove(id);
         }
-        self.collect_reports(at);
+        Recovery::of(&mut self.rooms).collect_reports(at);
+        self.settle();
     }
 
     /// Goes on, as if nothing had happened; guests see RETRY in their doorbells. False, and nothing is changed, where it
     /// did not stand still, nor was on its way there (LM-29).
     pub fn thaw(&mut self) -> bool {
-        let is_restored = match std::mem::replace(&mut self.freeze, Freeze::Running) {
+        let is_restored = match std::mem::replace(&mut self.rooms.freeze, Freeze::Running) {
             Freeze::Running => return false,
             Freeze::Freezing(..) => false,
             Freeze::Frozen { is_restored } => is_restored,
         };
-        self.is_fresh = false;
+        self.rooms.is_fresh = false;
         if is_restored {
             self.settle_guest_memory();
             self.publish_all();
             self.rooms.memory.publish_budget(&self.rooms.objects, &self.rooms.config.account);
         }
-        for at in self.addresses() {
+        for at in self.rooms.engines.addresses() {
             if self.rooms.engines[at.index()].is_parked()
                 && self.rooms.engines[at.index()].is_stopped
-                && let Err(error) = self.start_process_again(at)
+                && let Err(error) = Lifecycle::of(&mut self.rooms).start_process_again(at)
             {
                 self.rooms.journal.line(Level::Error, format_args!("{at} engine: {error}"));
-                self.lose_engine(at, "it could not be started again");
+                self.rooms.engines.condemn(at, "it could not be started again");
             }
         }
         self.start_for_waiting();
         for (context, handle) in self.rooms.objects.all_contexts() {
-            self.unhold(context, handle, |held| held.by_freeze = false);
+            Submission::of(&mut self.rooms).unhold(context, handle, |held| held.by_freeze = false);
         }
         self.rooms.doorbells.restart_drains(&self.rooms.objects, &mut self.rooms.engines, clock::now());
         for (resource, offset, token) in std::mem::take(&mut self.rooms.memory.residency.deferred) {
-            if let Err(refusal) = self.map_blob(resource, offset, token) {
+            if let Err(refusal) = Deferred::of(&mut self.rooms).map_blob(resource, offset, token) {
                 self.rooms.objects.due.push((token, Err(refusal)));
             }
         }
-        self.release_all_waiters();
-        self.run_pending();
+        Waits::of(&mut self.rooms).release_all_waiters();
+        Deferred::of(&mut self.rooms).run_pending();
         self.rooms.memory.residency.look_again();
-        self.serve_residency();
-        for at in self.addresses() {
-            self.serve_connects(at);
+        Pager::of(&mut self.rooms).serve_residency();
+        for at in self.rooms.engines.addresses() {
+            DoorbellRequests::of(&mut self.rooms).serve_connects(at);
         }
         self.quiet_since = self.quiet_since.map(|_| clock::now());
         self.look_at = None;
         self.keep_looking();
         self.set_timer();
+        self.settle();
         self.rooms.journal.line(Level::Info, format_args!("goes on"));
         true
     }
@@ -240,13 +225,13 @@ impl Session {
     /// Starts engines that messages wait for, and that have nothing yet. What an engine or a message waited for may have come
     /// while everything was to stand still.
     fn start_for_waiting(&mut self) {
-        for at in self.addresses() {
+        for at in self.rooms.engines.addresses() {
             if !self.rooms.engines[at.index()].waiting.is_empty()
-                && let Err(refused) = self.ensure_engine(at)
+                && let Err(refused) = Lifecycle::of(&mut self.rooms).ensure_engine(at)
             {
-                self.refuse_waiting_for(at, &refused);
+                Recovery::of(&mut self.rooms).refuse_waiting_for(at, &refused);
             }
-            self.retry_waiting(at);
+            Kernels::of(&mut self.rooms).retry_waiting(at);
         }
     }
 

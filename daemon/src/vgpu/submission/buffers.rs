@@ -9,137 +9,41 @@
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::Adapter;
-use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::scheduling::Preemption;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_protocol::control::message::Submit;
-use campanile_protocol::control::reply::Submitted;
-use campanile_protocol::control::status::Status;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
 use campanile_protocol::engine::hw_queue::HW_SAVED;
-use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::handle::Handle;
-use campanile_protocol::packet::MAX_DMA_BUFFER;
 use log::Level;
 
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::slot::InFlight;
-use crate::vgpu::objects::message::Checked;
-use crate::vgpu::objects::message::Handled;
-use crate::vgpu::objects::message::Origin;
-use crate::vgpu::objects::message::Outcome;
+use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::Device;
-use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;
-use crate::vgpu::objects::process::QueueKind;
-use crate::vgpu::session::Session;
-use crate::vgpu::tdr::reason::Reason;
-
-/// How long a submission to an idle engine waits for its completion before the thread goes on: a short buffer is
-/// done sooner than a sleep and a wake-up would take.
-const LINGER: Duration = Duration::from_micros(5);
-
-/// Results that are taken of one engine before everything else is looked at again. An engine that gives each buffer back as
-/// soon as it has it would have its session do nothing else.
-const RESULTS: usize = 64;
-
-/// Takes one result after the other until there is none. False after [`RESULTS`] of them, when more may be there.
-fn take_all(mut take: impl FnMut() -> bool) -> bool {
-    (0..RESULTS).any(|_| !take())
-}
-
-/// Ends the listening that was begun before the submission, with a last look. True when a completion is there.
-fn engine_lingers(engine: Option<&EngineProcess>, lingers: bool) -> bool {
-    engine.is_some_and(|engine| engine.hw_queue.stop_listening(if lingers { LINGER } else { Duration::ZERO }))
-}
+use crate::vgpu::rooms::Rooms;
 
 const fn flag(is_set: bool, flag: u32) -> u32 {
     if is_set { flag } else { 0 }
 }
 
-impl Session {
-    /// SUBMIT: answered when the software queue has it; its timeline waits for its completion.
-    pub(in crate::vgpu) fn submit_buffer(&mut self, origin: Origin, message: &Submit) -> Outcome {
-        let aligned = message.buffer_va.is_multiple_of(8) && message.length.is_multiple_of(8);
-        (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
-        let device = self.rooms.objects.device(origin.context)?;
-        let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
-        let (context, at, is_exempt) = (queue.context, queue.at, queue.is_exempt);
-        // UMS-26: a user-mode queue takes work from its doorbell alone.
-        let QueueKind::Ordinary { issued } = queue.kind else { return Err(Status::InvalidParameter.into()) };
-        let paging = device.paging.issued();
-        let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
-        (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
-        self.ensure_presence(origin.context, at)?;
-        let item = self.rooms.objects.park(origin)?.item;
-        let taken = &mut self.rooms.engines[at.index()].taken;
-        *taken += 1;
-        let order = *taken;
-        let fence_value = issued + 1;
-        let device = self.rooms.objects.device_mut(origin.context)?;
-        if let Some(queue) = device.queues.get_mut(message.queue) {
-            queue.kind = QueueKind::Ordinary { issued: fence_value };
-        }
-        let buffer = Buffer {
-            queue: message.queue,
-            context,
-            is_saved: false,
-            va: message.buffer_va,
-            length: message.length,
-            fence_value,
-            is_exempt,
-            is_resubmitted: false,
-            paging,
-            order,
-            submitted: self.rooms.engines.now(),
-            ring: origin.ring,
-            item,
-        };
-        if let Some(context) = device.contexts.get_mut(context) {
-            context.software_queue.push_back(buffer);
-        }
-        self.list_context(origin.context, context);
-        count(&self.rooms.counters.submissions);
-        let engine = self.rooms.engines[at.index()].process();
-        let lingers = self.rooms.engines[at.index()].in_flight.is_empty()
-            && engine.is_some_and(|process| process.hw_queue.listen());
-        self.fill_hw_queue(at);
-        if engine_lingers(self.rooms.engines[at.index()].process(), lingers) {
-            self.collect_completions(at);
-        }
-        Ok(Handled::with(&Submitted { fence_value }))
-    }
+/// Work on its way to engines: contexts with their software queues, run lists and hardware queues.
+#[derive(Debug)]
+pub struct Submission<'a> {
+    pub(in crate::vgpu) rooms: &'a mut Rooms,
+}
 
-    /// Takes the results that are there, up to [`RESULTS`], and then the report of a preemption (PRE-26, MCDM-33).
-    pub(in crate::vgpu) fn collect_completions(&mut self, at: EngineAddress) {
-        let has_taken_all = take_all(|| {
-            let result = self.rooms.engines[at.index()].process_mut().and_then(Adapter::completed_command);
-            result.map(|result| self.buffer_completed(at, result)).is_some()
-        });
-        if has_taken_all {
-            self.collect_preemption(at);
-        } else if let Some(process) = self.rooms.engines[at.index()].process() {
-            process.look_again();
-        }
+impl<'a> Submission<'a> {
+    /// Over these rooms.
+    pub fn of(rooms: &'a mut Rooms) -> Self {
+        Self { rooms }
     }
+}
 
-    fn collect_preemption(&mut self, at: EngineAddress) {
-        let slot = &mut self.rooms.engines[at.index()];
-        let Some(report) = slot.process_mut().and_then(Adapter::preemption_report) else { return };
-        if report.last_completed > slot.fences.submitted() {
-            let text = format!(
-                "it reported the preemption after a buffer {} that it was not given",
-                report.last_completed
-            );
-            self.recover_engine(at, Reason::InvalidFence, &text, None);
-            return;
-        }
-        self.fill_hw_queue(at);
-    }
-
+impl Submission<'_> {
     /// Puts a context on the run list of its engine, where it has something to run and may run it. What an engine still
     /// has of it from before its last suspend comes back first.
     pub(in crate::vgpu) fn list_context(&mut self, of: u32, handle: Handle) {
@@ -305,46 +209,12 @@ impl Session {
         }
     }
 
-    /// The engine has finished a buffer (MCDM-16, MCDM-17).
-    pub(in crate::vgpu) fn buffer_completed(&mut self, at: EngineAddress, result: HwResult) {
-        let now = self.rooms.engines.now();
-        let slot = &mut self.rooms.engines[at.index()];
-        let Some(flight) = slot.in_flight.pop_front() else { return };
-        // TDR-83: never on with a fence that cannot be.
-        let is_handed_back = result.is_handed_back();
-        let ended = if is_handed_back {
-            slot.fences.hand_back(result.fence_id)
-        } else {
-            slot.fences.complete(result.fence_id)
-        };
-        if let Err(error) = ended {
-            slot.in_flight.push_front(flight);
-            let text = format!("it reported a buffer that it was not given: {error}");
-            self.recover_engine(at, Reason::InvalidFence, &text, None);
-            return;
+    /// An allocation is where engines reach it: a context that waited for it as its save area may run.
+    pub(in crate::vgpu) fn area_is_there(&mut self, allocation: AllocationId) {
+        for (of, handle, at) in self.rooms.memory.contexts_of_area(&self.rooms.objects, allocation) {
+            self.list_context(of, handle);
+            self.fill_hw_queue(at);
         }
-        let head = slot.head();
-        let used = slot.process().map_or(Duration::ZERO, |process| process.contexts.used(flight.entry));
-        match flight.owner {
-            Some(_) => slot.run_list.returned(flight.entry, used, head, now),
-            None => slot.run_list.forgotten(head, now),
-        }
-        if let Some((context, buffer)) = flight.owner {
-            if is_handed_back {
-                self.buffer_handed_back(at, flight.suspends, context, buffer, &result);
-                self.fill_hw_queue(at);
-                return;
-            }
-            if result.fault != 0 {
-                self.fault_device(context, buffer.queue, result.fault, result.fault_va);
-            }
-            let took = self.rooms.engines.now().saturating_sub(buffer.submitted);
-            self.rooms.counters.measures.submit_to_fence.note(took);
-            self.rooms.objects.end_item(context, buffer.ring, buffer.item);
-            self.release_waiters(context, buffer.queue);
-            self.list_context(context, buffer.context);
-        }
-        self.fill_hw_queue(at);
     }
 }
 
@@ -357,7 +227,7 @@ mod tests {
     use campanile_protocol::engine::hw_queue::HwSubmission;
     use zerocopy::FromBytes;
 
-    use super::take_all;
+    use super::Submission;
     use crate::vgpu::objects::process::Buffer;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
@@ -368,21 +238,6 @@ mod tests {
     use crate::vgpu::testing::take_buffer;
 
     #[test]
-    fn of_an_engine_that_always_has_another_result_64_are_taken_in_one_look() {
-        for (there, taken, is_all) in
-            [(0, 0, true), (1, 1, true), (63, 63, true), (64, 64, false), (u64::MAX, 64, false)]
-        {
-            let mut left = there;
-            let all = take_all(|| {
-                let is_there = left > 0;
-                left -= u64::from(is_there);
-                is_there
-            });
-            assert_eq!((there - left, all), (taken, is_all), "{there} are there");
-        }
-    }
-
-    #[test]
     fn tdr_22_pre_45_what_is_known_of_a_buffer_goes_with_it_to_its_engine() {
         let cases = [(HW_EXEMPT, [true, false, false]), (HW_RESUBMISSION, [false, true, false])];
         for (flags, [is_exempt, is_resubmitted, is_saved]) in
@@ -391,7 +246,7 @@ mod tests {
             let mut session = restored(startable());
             let (buffer, entry) = (take_buffer(&mut session), entry(&mut session));
             let buffer = Buffer { is_exempt, is_resubmitted, is_saved, ..buffer };
-            session.hand_over(COPY, OWNER, entry, buffer);
+            Submission::of(&mut session.rooms).hand_over(COPY, OWNER, entry, buffer);
             let mut bytes = [0; size_of::<HwSubmission>()];
             let place = shared(&session, COPY);
             place.slice(hw_queue::slot(0), bytes.len() as u64).unwrap().copy_to(&mut bytes);

@@ -15,7 +15,10 @@ use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
 use zerocopy::IntoBytes;
 
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::slot::WaitingMessage;
+use crate::vgpu::engines::suspends::Resumed;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::holds::Holds;
 use crate::vgpu::objects::message::Checked;
@@ -25,12 +28,14 @@ use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Context;
 use crate::vgpu::objects::save_area::SaveArea;
-use crate::vgpu::session::Session;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::waits::Waits;
+use campanile_protocol::handle::Handle;
 
 /// Bytes of a context: itself, its save area, its place on the run list.
 pub(in crate::vgpu) const CONTEXT_BYTES: u64 = 1024;
 
-impl Session {
+impl Lifecycle<'_> {
     /// CREATE_CONTEXT; waits for its engine to start.
     pub(in crate::vgpu) fn new_context(&mut self, origin: Origin, message: &CreateContext) -> Outcome {
         let node = usize::try_from(message.node).ok().and_then(|node| NODES.get(node).copied());
@@ -48,7 +53,7 @@ impl Session {
         let entry = match self.introduce_areas(origin.context, at, area) {
             Ok(entry) => entry,
             Err(refused) => {
-                self.free_areas(vec![area]);
+                Deferred::of(self.rooms).free_areas(vec![area]);
                 return Err(refused);
             }
         };
@@ -67,13 +72,13 @@ impl Session {
         let contexts = &mut self.rooms.objects.device_mut(origin.context)?.contexts;
         let handle = contexts.insert(context, charge).ok_or(Status::OutOfResources)?;
         self.rooms.memory.areas.name(area, handle);
-        self.introduce_context(at, entry, (origin.context, handle));
+        Submission::of(self.rooms).introduce_context(at, entry, (origin.context, handle));
         Ok(Handled::with(&Created { handle }))
     }
 
     /// Makes a context with this save area, and its process, known to an engine; the context's entry there.
     fn introduce_areas(&mut self, of: u32, at: EngineAddress, area: SaveArea) -> Result<u32, Refused> {
-        self.ensure_presence(of, at)?;
+        Submission::of(self.rooms).ensure_presence(of, at)?;
         let engine = self.rooms.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         engine
             .create_context(area.va)
@@ -102,6 +107,26 @@ impl Session {
         Ok(Handled::Parked)
     }
 
+    /// DESTROY_CONTEXT; its queues must be gone.
+    pub(in crate::vgpu) fn drop_context(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let device = self.rooms.objects.device_mut(origin.context)?;
+        let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        (context.queues == 0).or(Status::Busy)?;
+        let (at, entry, area) = (context.at, context.entry, context.area);
+        device.contexts.remove(message.handle);
+        Waits::of(self.rooms).refuse_suspends(Status::InvalidHandle, |of| {
+            of.context == origin.context && of.handle == message.handle
+        });
+        if let Some((engine, entry)) = self.rooms.engines[at.index()].process_mut().zip(entry) {
+            engine.destroy_context(entry);
+            self.rooms.engines[at.index()].run_list.remove(entry);
+        }
+        Deferred::of(self.rooms).free_areas(vec![area]);
+        Ok(Handled::done())
+    }
+}
+
+impl Submission<'_> {
     /// Makes the process known to an engine.
     pub(in crate::vgpu) fn ensure_presence(
         &mut self,
@@ -129,21 +154,12 @@ impl Session {
         Ok(entry)
     }
 
-    /// DESTROY_CONTEXT; its queues must be gone.
-    pub(in crate::vgpu) fn drop_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.rooms.objects.device_mut(origin.context)?;
-        let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
-        (context.queues == 0).or(Status::Busy)?;
-        let (at, entry, area) = (context.at, context.entry, context.area);
-        device.contexts.remove(message.handle);
-        self.refuse_suspends(Status::InvalidHandle, |of| {
-            of.context == origin.context && of.handle == message.handle
-        });
-        if let Some((engine, entry)) = self.rooms.engines[at.index()].process_mut().zip(entry) {
-            engine.destroy_context(entry);
-            self.rooms.engines[at.index()].run_list.remove(entry);
+    /// Takes one reason to hold a context back; with the last one gone, it runs again.
+    pub(in crate::vgpu) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
+        let resumed = self.rooms.engines.unhold(&mut self.rooms.objects, context, handle, reason);
+        if let Some(Resumed { context, handle, at }) = resumed {
+            self.list_context(context, handle);
+            self.fill_hw_queue(at);
         }
-        self.free_areas(vec![area]);
-        Ok(Handled::done())
     }
 }

@@ -22,9 +22,11 @@ use campanile_protocol::handle::Handle;
 
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::waits::GpuWait;
-use crate::vgpu::session::Session;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::reports::EngineReports;
+use crate::vgpu::submission::waits::Waits;
 
-impl Session {
+impl EngineReports<'_> {
     /// The engine has handed a buffer back, which it was given after so many suspends of its context.
     pub(in crate::vgpu) fn buffer_handed_back(
         &mut self,
@@ -44,7 +46,7 @@ impl Session {
         };
         if is_unasked {
             self.rooms.objects.end_item(of, buffer.ring, buffer.item);
-            self.lose_engine(at, "it handed a buffer back unasked");
+            self.rooms.engines.condemn(at, "it handed a buffer back unasked");
             return;
         }
         let device = self.rooms.objects.device_mut(of).ok().filter(|device| device.is_active());
@@ -64,7 +66,7 @@ impl Session {
             // What is parked waits for the first buffer, whatever comes behind it.
             Some((_, true)) => {}
             Some((Some(index), false)) => {
-                self.unlist_context(of, handle);
+                Submission::of(self.rooms).unlist_context(of, handle);
                 if let Ok(device) = self.rooms.objects.device_mut(of) {
                     device.gpu_waits.push(GpuWait { context: handle, index, value: result.value });
                     if let Some(context) = device.contexts.get_mut(handle) {
@@ -72,10 +74,12 @@ impl Session {
                         (context.is_parked, context.listed) = (true, true);
                     }
                 }
-                self.release_native_waiters(index);
+                Waits::of(self.rooms).release_native_waiters(index);
             }
-            Some((None, false)) if result.fault == HW_BLOCKED => self.block_context(of, handle),
-            Some((None, false)) => self.list_context(of, handle),
+            Some((None, false)) if result.fault == HW_BLOCKED => {
+                Submission::of(self.rooms).block_context(of, handle)
+            }
+            Some((None, false)) => Submission::of(self.rooms).list_context(of, handle),
         }
     }
 
@@ -83,18 +87,6 @@ impl Session {
     fn suspends_of(&self, of: u32, handle: Handle) -> Option<u64> {
         let context = self.rooms.objects.device(of).ok()?.contexts.get(handle)?;
         Some(self.rooms.engines[context.at.index()].process()?.contexts.suspends(context.entry?))
-    }
-
-    /// What a parked context waits for is there, or never will be: it takes its turn again.
-    pub(in crate::vgpu) fn unpark(&mut self, of: u32, handle: Handle) {
-        let Ok(device) = self.rooms.objects.device_mut(of) else { return };
-        let Some(context) = device.contexts.get_mut(handle) else { return };
-        if std::mem::take(&mut context.is_parked) {
-            let at = context.at;
-            context.listed = false;
-            self.list_context(of, handle);
-            self.fill_hw_queue(at);
-        }
     }
 }
 
@@ -109,6 +101,8 @@ mod tests {
 
     use crate::vgpu::objects::process::Buffer;
     use crate::vgpu::session::Session;
+    use crate::vgpu::submission::reports::EngineReports;
+    use crate::vgpu::submission::waits::Waits;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
@@ -149,7 +143,7 @@ mod tests {
                 HwResult { fence_id, fault: HW_PREEMPTED, is_saved, ..HwResult::default() },
             );
         }
-        session.collect_completions(COPY);
+        EngineReports::of(&mut session.rooms).collect_completions(COPY);
         let queued = queued(&mut session);
         assert_eq!(queued.iter().map(|buffer| buffer.order).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!([0, 1].map(|index| queued[index].is_saved), [true, false]);
@@ -167,7 +161,7 @@ mod tests {
         for (count, id) in (0..).zip(ids) {
             end(&session, count, id, HW_PREEMPTED);
         }
-        session.collect_completions(COPY);
+        EngineReports::of(&mut session.rooms).collect_completions(COPY);
         let orders: Vec<u64> = queued(&mut session).iter().map(|buffer| buffer.order).collect();
         assert_eq!(orders, [1, 2, 3, 4]);
     }
@@ -203,7 +197,8 @@ mod tests {
                 _ => {}
             }
             end(&session, 0, ids[0], fault);
-            session.collect_completions(COPY);
+            EngineReports::of(&mut session.rooms).collect_completions(COPY);
+            session.settle();
             let is_lie = !asks && fault != HW_BLOCKED;
             assert_eq!(
                 counted(&session.rooms.counters.engines_reset),
@@ -227,7 +222,7 @@ mod tests {
             }
             let (count, fence_id) = if is_first { (0, ids[0]) } else { (1, ids[1]) };
             end_with(&session, count, HwResult { fence_id, ..waits });
-            session.collect_completions(COPY);
+            EngineReports::of(&mut session.rooms).collect_completions(COPY);
             let device = device(&mut session, OWNER);
             assert_eq!(device.contexts.get(CONTEXT).unwrap().is_parked, is_first);
             assert_eq!(device.gpu_waits.len(), usize::from(is_first));
@@ -248,10 +243,10 @@ mod tests {
                 HwResult { fence_id, fault: HW_BLOCKED, fault_va, value, ..HwResult::default() },
             );
         }
-        session.collect_completions(COPY);
+        EngineReports::of(&mut session.rooms).collect_completions(COPY);
         assert!(session.rooms.engines[COPY.index()].in_flight.is_empty(), "parked, with all behind it");
         session.rooms.fences.value(index).unwrap().store(900, std::sync::atomic::Ordering::Release);
-        session.release_native_waiters(index);
+        Waits::of(&mut session.rooms).release_native_waiters(index);
         let flying = session.rooms.engines[COPY.index()].in_flight.iter().filter_map(|flight| flight.owner);
         assert_eq!(flying.map(|(_, buffer)| buffer.order).collect::<Vec<_>>(), [1, 2]);
     }

@@ -10,5 +10,8 @@ pub mod buffers;
 pub mod contexts;
 pub mod handed_back;
 pub mod queues;
+pub mod reports;
 pub mod run_list;
 pub mod scheduling;
+pub mod suspends;
+pub mod waits;

@@ -1,7 +1,5 @@
 //! Queues: ordinary or user-mode, chosen when they are made (UMS-04, UMS-25).
 
-use std::sync::atomic::Ordering;
-
 use campanile_protocol::control::message::CreateQueue;
 use campanile_protocol::control::message::Named;
 use campanile_protocol::control::message::QUEUE_DISABLE_GPU_TIMEOUT;
@@ -11,7 +9,6 @@ use campanile_protocol::control::message::WaitFence;
 use campanile_protocol::control::reply::QueueCreated;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
-use campanile_protocol::handle::Handle;
 
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::message::Checked;
@@ -22,12 +19,13 @@ use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::process::Queue;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::objects::waits::Wait;
-use crate::vgpu::session::Session;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::waits::Waits;
 
 /// Bytes of a queue.
 pub(in crate::vgpu) const QUEUE_BYTES: u64 = 256;
 
-impl Session {
+impl Submission<'_> {
     /// CREATE_QUEUE.
     pub(in crate::vgpu) fn create_queue(&mut self, origin: Origin, message: &CreateQueue) -> Outcome {
         (message.flags & !QUEUE_FLAGS_KNOWN == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
@@ -56,7 +54,9 @@ impl Session {
         );
         Ok(Handled::with(&QueueCreated { queue: handle, fence_offset, fence_va }))
     }
+}
 
+impl Waits<'_> {
     /// DESTROY_QUEUE; its doorbell must be gone and, if it is ordinary, its buffers done.
     pub(in crate::vgpu) fn destroy_queue(&mut self, origin: Origin, message: &Named) -> Outcome {
         self.rooms.objects.cancel_held(origin.context, message.handle)?;
@@ -87,7 +87,7 @@ impl Session {
             std::mem::take(&mut device.waits).into_iter().partition(|wait| wait.queue == message.handle);
         device.waits = others;
         for wait in orphans {
-            self.answer(wait.origin, Err(Status::InvalidHandle.into()));
+            self.rooms.answer(wait.origin, Err(Status::InvalidHandle.into()));
         }
         Ok(Handled::done())
     }
@@ -102,50 +102,5 @@ impl Session {
         self.rooms.objects.device_mut(origin.context)?.waits.push(wait);
         self.release_waiters(origin.context, message.queue);
         Ok(Handled::Parked)
-    }
-
-    /// Answers the waits of a queue that are over, and has the engine watch for the next (UMS-133, UMS-135,
-    /// UMS-137).
-    pub(in crate::vgpu) fn release_waiters(&mut self, context: u32, queue: Handle) {
-        loop {
-            let Ok(device) = self.rooms.objects.device(context) else { return };
-            let waits = device.waits.iter().filter(|wait| wait.queue == queue);
-            let smallest = waits.map(|wait| wait.value).min();
-            let current = self.monitor_fence(context, queue, smallest);
-            let Ok(device) = self.rooms.objects.device_mut(context) else { return };
-            let (over, waiting) = std::mem::take(&mut device.waits)
-                .into_iter()
-                .partition(|wait| wait.queue == queue && wait.value <= current);
-            device.waits = waiting;
-            let over: Vec<Wait> = over;
-            if over.is_empty() {
-                return;
-            }
-            for wait in over {
-                self.answer(wait.origin, Ok(Vec::new()));
-            }
-        }
-    }
-
-    /// Sets MonitoredValue and reads CurrentValue after it.
-    fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
-        let Ok(device) = self.rooms.objects.device(context) else { return 0 };
-        let Some(page) = device.page.view(&self.rooms.memory.allocations, &self.rooms.memory.dirty) else {
-            return 0;
-        };
-        let Some(word) = page.word(device_page::fence(queue.index())) else { return 0 };
-        let doorbell = match device.queues.get(queue).map(|queue| (queue.kind, queue.at)) {
-            Some((QueueKind::UserMode { doorbell: Some(doorbell), .. }, at)) => {
-                device.doorbells.get(doorbell).zip(Some(at))
-            }
-            _ => None,
-        };
-        if let Some((doorbell, at)) = doorbell
-            && let Some(process) = self.rooms.engines[at.index()].process()
-            && let Some(hw_queue) = doorbell.hw_queue
-        {
-            return process.tables.monitor(hw_queue, smallest, word);
-        }
-        word.load(Ordering::Acquire)
     }
 }

@@ -18,7 +18,7 @@ use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::session::Session;
+use crate::vgpu::submission::buffers::Submission;
 
 /// What a message says of a context, checked.
 fn parameters(message: &SetSchedulingProperties) -> Result<Parameters, Refused> {
@@ -64,7 +64,7 @@ fn parameters(message: &SetSchedulingProperties) -> Result<Parameters, Refused> 
     })
 }
 
-impl Session {
+impl Submission<'_> {
     /// SET_SCHEDULING_PROPERTIES.
     pub(in crate::vgpu) fn set_scheduling(
         &mut self,

@@ -9,11 +9,24 @@ use log::Level;
 
 use super::reason::Reason;
 use super::reset_record::Case;
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::devices::Devices;
 use crate::vgpu::counters::count;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::session::Session;
+use crate::vgpu::tdr::recovery::Recovery;
 
 impl Session {
+    /// Every device is lost, for a reason that is no fault here: its guest runs elsewhere, or may.
+    pub fn lose_everything(&mut self, why: &str) {
+        let at = EngineAddress::new(0, NodeKind::Compute);
+        let case = Recovery::of(&mut self.rooms).open_case(at, Reason::Forced, why, None);
+        Recovery::of(&mut self.rooms).reset_adapter(case);
+    }
+}
+
+impl Recovery<'_> {
     /// Resets every engine and ends every device (TDR-71); how many devices were lost.
     pub(in crate::vgpu) fn reset_adapter(&mut self, mut case: Case) -> usize {
         self.reset_from_timeout(&case.text);
@@ -50,26 +63,19 @@ impl Session {
         lost
     }
 
-    /// Every device is lost, for a reason that is no fault here: its guest runs elsewhere, or may.
-    pub fn lose_everything(&mut self, why: &str) {
-        let at = EngineAddress::new(0, NodeKind::Compute);
-        let case = self.open_case(at, Reason::Forced, why, None);
-        self.reset_adapter(case);
-    }
-
     /// Ends every engine process: when this returns none of them touches memory (TDR-75), and nothing that was given to
     /// them is left (TDR-55).
     fn reset_from_timeout(&mut self, reason: &str) {
         let mut refused = Vec::new();
-        for at in self.addresses() {
+        for at in self.rooms.engines.addresses() {
             let slot = &mut self.rooms.engines[at.index()];
             refused.extend(std::mem::take(&mut slot.waiting).into_iter().map(|message| message.origin));
-            self.stop_engine(at);
+            Lifecycle::of(self.rooms).stop_engine(at);
         }
         refused.extend(self.rooms.engines.take_compiling(|_| true));
         let text = format!("the GPU was reset: {reason}");
         for origin in refused {
-            self.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
+            self.rooms.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
         }
     }
 
@@ -80,7 +86,11 @@ impl Session {
         let contexts: Vec<u32> = self.rooms.objects.processes.iter().filter_map(of_device).collect();
         for context in &contexts {
             let is_collateral = case.guilty.is_none_or(|(guilty, _)| guilty != *context);
-            self.lose_device(*context, device_page::DEVICE_RESET, case.loss(is_collateral));
+            Devices::of(self.rooms).lose_device(
+                *context,
+                device_page::DEVICE_RESET,
+                case.loss(is_collateral),
+            );
             case.affected.push((*context, is_collateral));
         }
         let engines = self.rooms.config.engines;
@@ -101,34 +111,6 @@ impl Session {
                 "{}: quarantined: {why}; `campanile ctl allow --vgpu {0}` lifts it",
                 self.rooms.config.name
             );
-        }
-    }
-
-    /// Whether a process may have a device; else why not.
-    pub(in crate::vgpu) fn admission(&self, context: u32) -> Result<(), Refused> {
-        if self.away.is_leaving() {
-            let text = "the device is about to be taken away".to_owned();
-            return Err(Refused { status: Status::Leaving, text });
-        }
-        // MCDM-41: the second request fails, and does not wait.
-        let has_device = |(other, process): (&u32, &crate::vgpu::objects::process::Process)| {
-            *other != context && process.device.is_some()
-        };
-        if self.rooms.config.single_use && self.rooms.objects.processes.iter().any(has_device) {
-            let text = "this device is single-use, and another process has it".to_owned();
-            return Err(Refused { status: Status::Busy, text });
-        }
-        let blocked = |text: String| Refused { status: Status::Blocked, text };
-        if let Some(quarantine) = self.rooms.config.standing.quarantined() {
-            return Err(blocked(format!("this vGPU is quarantined: {}", quarantine.why)));
-        }
-        match self.rooms.objects.processes.get(&context).and_then(|process| process.blocked) {
-            None => Ok(()),
-            Some(report) => Err(blocked(format!(
-                "this process hung the GPU more than {} times within {} s (report {report})",
-                self.rooms.config.policy.process_limit(),
-                self.rooms.config.policy.limit_time.as_secs()
-            ))),
         }
     }
 
@@ -154,6 +136,12 @@ impl Session {
         self.reset_adapter(case);
         self.quarantine(text);
     }
+
+    /// Forgets the contents of video memory after the reset of the adapter.
+    pub(in crate::vgpu) fn purge_memory(&mut self) {
+        Deferred::of(self.rooms).run_pending();
+        self.rooms.memory.purge(&mut self.rooms.journal);
+    }
 }
 
 #[cfg(test)]
@@ -170,12 +158,15 @@ mod tests {
     use super::Session;
     use super::Status;
     use crate::vgpu::config::Config;
+    use crate::vgpu::control::deferred::Deferred;
+    use crate::vgpu::control::devices::admission;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::objects::waits::GpuWait;
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Policy;
+    use crate::vgpu::tdr::recovery::Recovery;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
@@ -190,7 +181,7 @@ mod tests {
     use crate::vgpu::testing::startable;
 
     fn case(session: &mut Session, reason: Reason) -> Case {
-        session.open_case(COPY, reason, "a test", None)
+        Recovery::of(&mut session.rooms).open_case(COPY, reason, "a test", None)
     }
 
     fn is_quarantined(session: &Session) -> bool {
@@ -202,12 +193,12 @@ mod tests {
         let mut session = session(&Arc::new(config()));
         for _ in 0..7 {
             let forced = case(&mut session, Reason::Forced);
-            session.reset_adapter(forced);
+            Recovery::of(&mut session.rooms).reset_adapter(forced);
         }
         for count in 1..=6 {
             assert!(!is_quarantined(&session), "{count}");
             let hang = case(&mut session, Reason::PromotedToAdapter);
-            session.reset_adapter(hang);
+            Recovery::of(&mut session.rooms).reset_adapter(hang);
         }
         assert!(is_quarantined(&session));
         assert_eq!(counted(&session.rooms.counters.quarantines), 1);
@@ -219,7 +210,7 @@ mod tests {
             let mut session = session(&Arc::new(config()));
             let mut case = case(&mut session, Reason::PromotedToAdapter);
             case.is_fatal = is_fatal;
-            session.reset_adapter(case);
+            Recovery::of(&mut session.rooms).reset_adapter(case);
             assert_eq!(is_quarantined(&session), is_fatal);
         }
     }
@@ -231,7 +222,7 @@ mod tests {
         show_pages(&mut session);
         let mut case = case(&mut session, Reason::EngineTimeout);
         case.guilty = Some((OWNER, None));
-        assert_eq!(session.reset_adapter(case), 2);
+        assert_eq!(Recovery::of(&mut session.rooms).reset_adapter(case), 2);
         let told = |of: u32| {
             session
                 .rooms
@@ -258,7 +249,7 @@ mod tests {
             session.restore(&golden()).unwrap();
             for report in 1..=5 {
                 assert_eq!(session.rooms.objects.processes[&OWNER].blocked, None, "{report}");
-                session.note_offence(OWNER, report);
+                Recovery::of(&mut session.rooms).note_offence(OWNER, report);
             }
             assert_eq!(session.rooms.objects.processes[&OWNER].blocked, is_blocked.then_some(5));
             assert_eq!(session.rooms.objects.processes[&1].blocked, None);
@@ -270,7 +261,8 @@ mod tests {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
         session.rooms.objects.processes.retain(|of, _| *of == OWNER);
-        let status = |session: &Session, of: u32| session.admission(of).map_err(|refused| refused.status);
+        let status =
+            |session: &Session, of: u32| admission(&session.rooms, of).map_err(|refused| refused.status);
         assert_eq!(status(&session, 99), Ok(()), "many may have it");
         session.rooms.config = Arc::new(Config { single_use: true, ..config() });
         assert_eq!((status(&session, OWNER), status(&session, 99)), (Ok(()), Err(Status::Busy)));
@@ -283,11 +275,12 @@ mod tests {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
         session.rooms.objects.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
-        let refused = |session: &Session, of: u32| session.admission(of).map_err(|it| (it.status, it.text));
+        let refused =
+            |session: &Session, of: u32| admission(&session.rooms, of).map_err(|it| (it.status, it.text));
         let (status, text) = refused(&session, OWNER).unwrap_err();
         assert!(status == Status::Blocked && text.contains("(report 31)"), "{text}");
         assert_eq!(refused(&session, 1), Ok(()));
-        session.quarantine("a test");
+        Recovery::of(&mut session.rooms).quarantine("a test");
         let (status, text) = refused(&session, 1).unwrap_err();
         assert!(status == Status::Blocked && text.contains("quarantined: a test"), "{text}");
     }
@@ -298,7 +291,7 @@ mod tests {
         let wait = GpuWait { context: CONTEXT, index: 0, value: u64::MAX };
         device(&mut session, OWNER).gpu_waits.push(wait);
         let barrier = Barrier::raise(&mut session.rooms.engines);
-        session.after(barrier, Action::Answer(Token(5)));
+        Deferred::of(&mut session.rooms).after(barrier, Action::Answer(Token(5)));
         let waits = |session: &Session| {
             let devices =
                 session.rooms.objects.processes.values().filter_map(|process| process.device.as_ref());
@@ -307,7 +300,7 @@ mod tests {
         };
         assert!(waits(&session).iter().all(|count| *count > 0) && !session.rooms.engines.pending.is_empty());
         let hang = case(&mut session, Reason::PromotedToAdapter);
-        session.reset_adapter(hang);
+        Recovery::of(&mut session.rooms).reset_adapter(hang);
         assert_eq!((waits(&session), session.rooms.engines.pending.len()), ([0; 3], 0));
         assert!(session.take_due().contains(&(Token(5), Ok(()))), "what waited for engines is done");
         run(&mut session, COPY);
@@ -318,7 +311,7 @@ mod tests {
     #[test]
     fn tdr_16_tdr_83_a_timeout_that_is_fatal_by_level_resets_its_vgpu_and_quarantines_it() {
         let mut session = session(&Arc::new(config()));
-        session.fatal(COPY, Reason::EngineTimeout, "a test");
+        Recovery::of(&mut session.rooms).fatal(COPY, Reason::EngineTimeout, "a test");
         assert_eq!(counted(&session.rooms.counters.adapters_reset), 1);
         assert_eq!(session.rooms.config.standing.quarantined().unwrap().why, "a test");
     }

@@ -9,13 +9,16 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::Fault;
 
 use super::reset_record::Loss;
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::devices::Devices;
 use crate::vgpu::counters::count;
 use crate::vgpu::doorbells::connects::take_connects_of;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
-use crate::vgpu::session::Session;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::waits::Waits;
 
-impl Session {
+impl Devices<'_> {
     /// A buffer of this device broke a rule.
     pub(in crate::vgpu) fn fault_device(&mut self, context: u32, queue: Handle, fault: u32, address: u64) {
         let name = Fault::from_word(fault);
@@ -64,14 +67,14 @@ impl Session {
         // One that waits in the engine would be reported when another comes behind it, which may be never.
         self.rooms.engines.disown_buffers(&mut self.rooms.objects, context);
         self.refuse_waiting_messages(context);
-        self.refuse_suspends(Status::DeviceLost, |of| of.context == context);
-        self.look_at_drains();
-        self.lose_native_waits(context);
-        self.lose_gpu_waits(context);
+        Waits::of(self.rooms).refuse_suspends(Status::DeviceLost, |of| of.context == context);
+        Deferred::of(self.rooms).look_at_drains();
+        Waits::of(self.rooms).lose_native_waits(context);
+        Waits::of(self.rooms).lose_gpu_waits(context);
         let Ok(device) = self.rooms.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();
-            self.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
+            self.rooms.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
         }
     }
 
@@ -88,7 +91,7 @@ impl Session {
         origins.extend(self.rooms.engines.take_compiling(|kernel| kernel.origin.context == context));
         for origin in origins {
             let text = "the device is in error".to_owned();
-            self.answer(origin, Err(Refused { status: Status::DeviceLost, text }));
+            self.rooms.answer(origin, Err(Refused { status: Status::DeviceLost, text }));
         }
     }
 
@@ -110,7 +113,7 @@ impl Session {
             .flat_map(|device| device.contexts.handles())
             .collect();
         for handle in handles {
-            self.unlist_context(context, handle);
+            Submission::of(self.rooms).unlist_context(context, handle);
             if let Some(context) =
                 self.rooms.objects.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
             {
@@ -132,10 +135,12 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::packet::Fault;
 
+    use crate::vgpu::control::devices::Devices;
     use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
     use crate::vgpu::objects::message::Handled;
     use crate::vgpu::objects::message::Origin;
+    use crate::vgpu::submission::reports::EngineReports;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::device;
@@ -153,8 +158,8 @@ mod tests {
         ];
         for (fault, status) in faults {
             let mut session = restored(startable());
-            session.fault_device(OWNER, Handle(1), fault as u32, 0x1000);
-            session.fault_device(OWNER, Handle(1), Fault::PacketSize as u32, 0x1000);
+            Devices::of(&mut session.rooms).fault_device(OWNER, Handle(1), fault as u32, 0x1000);
+            Devices::of(&mut session.rooms).fault_device(OWNER, Handle(1), Fault::PacketSize as u32, 0x1000);
             assert_eq!(device(&mut session, OWNER).status, status, "{fault:?}");
             assert!(device(&mut session, 1).is_active(), "another process notices nothing");
         }
@@ -179,7 +184,7 @@ mod tests {
             slot.waiting.push(message);
             slot.compiling.insert((1, number), PendingKernel { origin, handle: Handle(number), number });
         }
-        session.put_device_in_error(OWNER, DEVICE_HUNG);
+        Devices::of(&mut session.rooms).put_device_in_error(OWNER, DEVICE_HUNG);
         assert_eq!((queued(&mut session, OWNER), queued(&mut session, 1)), (0, others));
         let slot = &session.rooms.engines[COPY.index()];
         let owners: Vec<_> = slot.in_flight.iter().map(|flight| flight.owner.map(|(of, _)| of)).collect();
@@ -198,10 +203,10 @@ mod tests {
             device.contexts.iter_mut().for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(0)));
             let handle = device.contexts.handles()[0];
             let origin = Origin { context: of, slot: 9, sequence: 77, ring: 9, item: None };
-            let outcome = session.suspend_context(origin, &Named { handle });
+            let outcome = EngineReports::of(&mut session.rooms).suspend_context(origin, &Named { handle });
             assert!(matches!(outcome, Ok(Handled::Parked)), "{of}");
         }
-        session.put_device_in_error(OWNER, DEVICE_HUNG);
+        Devices::of(&mut session.rooms).put_device_in_error(OWNER, DEVICE_HUNG);
         let waiting: Vec<u32> = session.rooms.engines.suspending.iter().map(|of| of.context).collect();
         assert_eq!(waiting, [1]);
         let answered = |of: u32| {

@@ -11,36 +11,35 @@
 //!
 //! Where that cannot be, or was too often of late, the whole adapter is reset (TDR-50, TDR-73; `adapter.rs`).
 
-use crate::vgpu::engines::kernels::kernels_of;
-use crate::vgpu::engines::lifecycle::engine_memory;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_index;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::error::AdapterError;
 use campanile_host_gpu::engine::address::EngineAddress;
-use campanile_host_gpu::engine::message::NodeKind;
-use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_HUNG;
-use campanile_protocol::page_table::SegmentId;
 use log::Level;
 
 use super::group::DependentGroup;
 use super::reason::Reason;
+use super::recovery::Recovery;
 use super::reset_record::Case;
 use crate::sched::alarm::Sighting;
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::devices::Devices;
+use crate::vgpu::control::orders::Answer;
+use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::session::Session;
+use crate::vgpu::submission::reports::EngineReports;
+use crate::vgpu::submission::waits::Waits;
+use serde_json::json;
 
-impl Session {
-    /// An engine is no good any more: it is replaced, or everything of this vGPU is reset.
-    pub(in crate::vgpu) fn lose_engine(&mut self, at: EngineAddress, text: &str) {
-        self.recover_engine(at, Reason::EngineTimeout, text, None);
-    }
-
-    /// As [`Self::lose_engine`], for any reason. The number of the report, where there was one.
+impl Recovery<'_> {
+    /// An engine is no good any more: it is replaced, or everything of this vGPU is reset. The number of the report, where there
+    /// was one.
     pub(in crate::vgpu) fn recover_engine(
         &mut self,
         at: EngineAddress,
@@ -48,20 +47,19 @@ impl Session {
         text: &str,
         sighting: Option<Sighting>,
     ) -> u64 {
-        let index = at.index();
-        if !self.rooms.engines[index].has_devices() {
+        if !self.rooms.engines[at.index()].has_devices() {
             self.give_up_engine(at, text);
             return 0;
         }
         // What was done until now counts, and whatever else it has reported (TDR-39); what comes from here on is not listened
         // to (TDR-37, TDR-43).
-        let pid = |session: &Self| session.rooms.engines[index].process().map(|process| process.pid());
-        let before = pid(self);
-        self.flush_reports(at);
-        if before.is_none() || pid(self) != before {
-            // What it reported has had it replaced.
+        EngineReports::of(self.rooms).flush_reports(at);
+        if self.rooms.engines.pid(at).is_none() {
             return 0;
         }
+        // What it reported may be the better reason.
+        let found = self.rooms.engines.take_condemned_at(at);
+        let (reason, text) = found.as_ref().map_or((reason, text), |found| (found.reason, &*found.text));
         self.rooms.engines.unwatch(at);
         let mut case = self.open_case(at, reason, text, sighting);
         let number = case.number;
@@ -81,10 +79,10 @@ impl Session {
 
     /// An engine that never came up: there is nothing to recover.
     fn give_up_engine(&mut self, at: EngineAddress, reason: &str) {
-        self.stop_engine(at);
+        Lifecycle::of(self.rooms).stop_engine(at);
         let text = format!("the {at} engine is lost: {reason}");
         self.refuse_waiting_for(at, &Refused { status: Status::NotSupported, text });
-        self.run_pending();
+        Deferred::of(self.rooms).run_pending();
     }
 
     /// Answers what waits for an engine that does not come.
@@ -93,9 +91,9 @@ impl Session {
             drop(message.charge.take());
             if message.ended_kernel().is_some() {
                 // An engine that is not there knows no kernel.
-                self.handle(message.origin, message.request());
+                self.rooms.engines.to_handle.push(message);
             } else {
-                self.answer(message.origin, Err(refused.clone()));
+                self.rooms.answer(message.origin, Err(refused.clone()));
             }
         }
     }
@@ -135,7 +133,7 @@ impl Session {
         case.reset_is_done();
         // First, so that nothing of it is told to the next process.
         self.convict(case);
-        self.start_next_process(at).map_err(|error| error.to_string())?;
+        Lifecycle::of(self.rooms).start_next_process(at).map_err(|error| error.to_string())?;
         count(&self.rooms.counters.engines_reset);
         // The aborted buffer is among these.
         self.collect_reports(at);
@@ -146,78 +144,40 @@ impl Session {
             format_args!("{at} engine is reset: {}{guilty} (report {})", case.text, case.number),
         );
         self.close_case(case, "engine reset", false);
-        self.release_all_waiters();
-        self.run_pending();
+        Waits::of(self.rooms).release_all_waiters();
+        Deferred::of(self.rooms).run_pending();
         Ok(())
-    }
-
-    /// Starts the next process, and puts into its outbox what it has to know before it may run.
-    pub(in crate::vgpu) fn start_next_process(&mut self, at: EngineAddress) -> std::io::Result<()> {
-        self.refuse_compiling(at, "the engine ended while it compiled this kernel");
-        self.start_process_again(at)
-    }
-
-    /// As [`Self::start_next_process`], where no kernel was the reason that there is none: those that were compiled are
-    /// compiled again.
-    pub(in crate::vgpu) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
-        let start = self.rooms.config.start_message(at.node, self.rooms.memory.tables.mapping().len());
-        let memory =
-            engine_memory(&self.rooms.memory.allocations, &self.rooms.memory.tables, &self.rooms.fences);
-        let slot = &mut self.rooms.engines[at.index()];
-        slot.revive(&*self.rooms.config.launcher, &start, memory)?;
-        self.rooms.engines.watch(at, &mut self.rooms.journal)?;
-        let segments: Vec<SegmentId> = self.rooms.memory.segments.ids().collect();
-        for segment in segments {
-            self.rooms.engines.push_segment(at, segment);
-            self.flush_outbox(at);
-        }
-        self.rooms.engines.look_again(at, &self.rooms.objects);
-        if at.node == NodeKind::Compute {
-            self.compile_again(at);
-        }
-        Ok(())
-    }
-
-    /// Has a compute engine compile every kernel that there is, but for those that it was asked for as a spare. It runs nothing
-    /// before it has those that were compiled.
-    pub(in crate::vgpu) fn compile_again(&mut self, at: EngineAddress) {
-        let kernels = kernels_of(&self.rooms.objects).map(|(kernel, source)| (kernel, source.clone()));
-        let kernels: Vec<_> = kernels.collect();
-        let mut ahead = self.rooms.engines.take_ahead(at);
-        for (kernel, source) in kernels {
-            let slot = &mut self.rooms.engines[at.index()];
-            let name = (kernel.root, kernel.handle);
-            if !slot.compiling.contains_key(&name) {
-                slot.rebuilding.insert(name);
-            }
-            if !ahead.remove(&kernel) {
-                self.rooms.engines.push_kernel(at, kernel, &source);
-                self.flush_outbox(at);
-            }
-        }
-        for gone in ahead {
-            self.rooms.engines.push_kernel_end(at, gone, None);
-            self.flush_outbox(at);
-        }
     }
 
     /// Puts the device in error whose work the engine ran when that was decided, even if it got done (TDR-48, TDR-61).
     fn convict(&mut self, case: &mut Case) {
         let Some((context, _)) = case.guilty else { return };
         self.note_offence(context, case.number);
-        self.lose_device(context, DEVICE_HUNG, case.loss(false));
+        Devices::of(self.rooms).lose_device(context, DEVICE_HUNG, case.loss(false));
         case.affected.push((context, false));
     }
 
-    /// Answers the request that waits for the kernel that the compiler is at: it may be what ended the engine. Those
-    /// behind it are compiled by the next process.
-    pub(in crate::vgpu) fn refuse_compiling(&mut self, at: EngineAddress, text: &str) {
-        let slot = &mut self.rooms.engines[at.index()];
-        let first = slot.compiling.iter().min_by_key(|(_, kernel)| kernel.number).map(|(name, _)| *name);
-        let Some((root, handle)) = first else { return };
-        let Some(kernel) = slot.compiling.remove(&(root, handle)) else { return };
-        let name = KernelName { root, handle };
-        self.refuse_kernel(at, name, kernel, text.to_owned());
+    /// A forced reset of one engine, or of all that run (TDR-29).
+    pub(in crate::vgpu) fn reset_by_order(&mut self, at: Option<EngineAddress>) -> Answer {
+        if let Some(at) = at.filter(|at| at.engine >= self.rooms.config.engines) {
+            return Err(OrderError::Refused(format!("there is no engine {at}")));
+        }
+        let wanted = self.rooms.engines.addresses().filter(|of| at.is_none_or(|at| at == *of));
+        let running: Vec<EngineAddress> =
+            wanted.filter(|of| self.rooms.engines[of.index()].hears()).collect();
+        // All or nothing, so that the answer is true of each.
+        if let Some(of) = running.iter().find(|of| !self.rooms.engines[of.index()].has_begun()) {
+            return Err(OrderError::Refused(format!("the {of} engine is just coming up")));
+        }
+        let mut resets = Vec::new();
+        for of in running {
+            self.recover_engine(of, Reason::Forced, "the operator asked for it", None);
+            resets.push(of.to_string());
+        }
+        if resets.is_empty() {
+            return Err(OrderError::Refused("no such engine runs, so there is nothing to reset".to_owned()));
+        }
+        Ok(json!({ "engines_reset": resets }))
     }
 }
 
@@ -259,14 +219,18 @@ mod tests {
     use rustix::event::poll;
     use serde_json::Value;
 
+    use super::EngineReports;
     use super::Reason;
-    use super::Session;
+    use super::Recovery;
     use crate::sched::alarm::Hang;
     use crate::vgpu::config::Config;
+    use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::objects::process::Buffer;
     use crate::vgpu::objects::timeline::Token;
+    use crate::vgpu::session::Session;
     use crate::vgpu::tdr::fences::Fences;
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Level;
@@ -278,6 +242,7 @@ mod tests {
     use crate::vgpu::testing::counted;
     use crate::vgpu::testing::end;
     use crate::vgpu::testing::give;
+    use crate::vgpu::testing::lose;
     use crate::vgpu::testing::restored;
     use crate::vgpu::testing::run;
     use crate::vgpu::testing::session;
@@ -301,7 +266,7 @@ mod tests {
         slot.begin(EngineProcess::unstarted(NodeKind::Copy).unwrap());
         slot.came_up();
         slot.fences = expected;
-        session.recover_engine(COPY, reason, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, reason, "a test", None);
         let mut files = std::fs::read_dir(path).unwrap();
         let report = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
         (session, serde_json::from_slice(&report).unwrap())
@@ -343,7 +308,7 @@ mod tests {
                 let alarm = Arc::clone(session.rooms.engines[COPY.index()].alarm());
                 let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
                 assert_eq!(poll(&mut [PollFd::new(&*alarm, PollFlags::IN)], Some(&limit)), Ok(1));
-                session.engine_alarm(COPY);
+                Recovery::of(&mut session.rooms).engine_alarm(COPY);
                 let name = format!("{debug:?}, {level:?}");
                 let counters = &session.rooms.counters;
                 let counts = [&counters.broken_grants, &counters.engines_reset, &counters.timeouts_ignored];
@@ -368,17 +333,25 @@ mod tests {
     fn pre_68_pre_69_every_process_of_an_engine_finds_the_bands_of_the_operator() {
         let mut session = session(&Arc::new(startable()));
         let bands = |session: &Session| bands_of(session.rooms.engines[COPY.index()].process().unwrap());
-        assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        assert!(
+            !Lifecycle::of(&mut session.rooms)
+                .ensure_engine(COPY)
+                .unwrap_or_else(|refused| panic!("{}", refused.text))
+        );
         assert_eq!(bands(&session).normal_share, 37, "the first");
         let first = session.rooms.engines[COPY.index()].process().unwrap().pid();
         session.rooms.engines[COPY.index()].came_up();
-        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         assert_ne!(session.rooms.engines[COPY.index()].process().unwrap().pid(), first);
         assert_eq!(bands(&session).normal_share, 37, "its successor");
         session.rooms.engines[COPY.index()].came_up();
-        session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::InvalidFence, "a test", None);
         assert!(session.rooms.engines[COPY.index()].process().is_none(), "the adapter is reset");
-        assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        assert!(
+            !Lifecycle::of(&mut session.rooms)
+                .ensure_engine(COPY)
+                .unwrap_or_else(|refused| panic!("{}", refused.text))
+        );
         assert_eq!(bands(&session).normal_share, 37, "after a reset of the adapter");
     }
 
@@ -390,13 +363,13 @@ mod tests {
             let ids = [give(&mut session, None), give(&mut session, None)];
             end(&session, 0, ids[0], 0);
             end(&session, 1, ids[1], fault);
-            session.collect_completions(COPY);
+            EngineReports::of(&mut session.rooms).collect_completions(COPY);
             let slot = &session.rooms.engines[COPY.index()];
             assert_eq!((slot.fences.completed(), slot.fences.submitted()), (ids[0], ids[1]), "{fault:#x}");
             assert!(slot.in_flight.is_empty());
             let next = give(&mut session, None);
             end(&session, 2, next, 0);
-            session.collect_completions(COPY);
+            EngineReports::of(&mut session.rooms).collect_completions(COPY);
             assert_eq!(session.rooms.engines[COPY.index()].fences.completed(), next);
             assert_eq!(session.rooms.counters.adapters_reset.load(Ordering::Relaxed), 0, "in order");
         }
@@ -420,7 +393,7 @@ mod tests {
         // The first is done, the second runs, and the session has not looked since.
         end(&session, 0, ids[0], 0);
         store_progress(&session, Work::HwQueue);
-        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         assert_eq!(session.rooms.engines[COPY.index()].fences.completed(), ids[1]);
         assert_eq!((device_status(&session, 7), device_status(&session, 1)), (DEVICE_ACTIVE, DEVICE_HUNG));
         assert_eq!(session.rooms.counters.engines_reset.load(Ordering::Relaxed), 1);
@@ -437,7 +410,7 @@ mod tests {
         let fault = shared.word(block::queue(u32::from(queue)) + block::QUEUE_FAULT).unwrap();
         fault.store(Fault::PageFault as u64, Ordering::Release);
         bits::raise(&shared, block::ATTENTION, u32::from(queue));
-        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         assert_eq!(device_status(&session, 7), DEVICE_PAGE_FAULT, "the first reason stays");
         assert_eq!(session.rooms.counters.engines_reset.load(Ordering::Relaxed), 1);
     }
@@ -448,7 +421,7 @@ mod tests {
         let shared = session.rooms.engines[COPY.index()].process().unwrap().grant_handle().shared;
         shared.word(block::context_report(0)).unwrap().store(99, Ordering::Release);
         bits::raise(&shared, block::SUSPEND_REPORTS, 0);
-        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         let counters = &session.rooms.counters;
         let counts = [&counters.engines_reset, &counters.engines_lost, &counters.adapters_reset];
         assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 0, 0]);
@@ -461,11 +434,12 @@ mod tests {
             let id = give(&mut session, Some((7, buffer)));
             store_progress(&session, Work::HwQueue);
             session.rooms.engines.unwatch(COPY);
-            let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
+            let mut case =
+                Recovery::of(&mut session.rooms).open_case(COPY, Reason::EngineTimeout, "a test", None);
             if completes {
                 end(&session, 0, id, 0);
             }
-            session.reset_engine(COPY, &mut case).unwrap();
+            Recovery::of(&mut session.rooms).reset_engine(COPY, &mut case).unwrap();
             assert_eq!(case.last_aborted, Some(id));
             assert_eq!(case.affected, [(7, false)], "the primary cause, and no other");
             assert_eq!(session.rooms.engines[COPY.index()].fences.completed(), id);
@@ -485,8 +459,9 @@ mod tests {
         let ids = [1, 7].map(|owner| give(&mut session, Some((owner, buffer))));
         store_progress(&session, Work::HwQueue);
         session.rooms.engines.unwatch(COPY);
-        let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
-        session.reset_engine(COPY, &mut case).unwrap();
+        let mut case =
+            Recovery::of(&mut session.rooms).open_case(COPY, Reason::EngineTimeout, "a test", None);
+        Recovery::of(&mut session.rooms).reset_engine(COPY, &mut case).unwrap();
         assert_eq!(case.affected, [(1, false)], "named with CollateralDamage 0, and none with 1");
         assert_eq!((device_status(&session, 1), device_status(&session, 7)), (DEVICE_HUNG, DEVICE_ACTIVE));
         let slot = &session.rooms.engines[COPY.index()];
@@ -506,7 +481,7 @@ mod tests {
             let (fence_id, owner) = (oldest.fence_id, oldest.owner.map(|(of, _)| of));
             assert_eq!(owner, Some(7), "buffer {count}");
             end(&session, count, fence_id, 0);
-            session.collect_completions(COPY);
+            EngineReports::of(&mut session.rooms).collect_completions(COPY);
         }
         assert!(session.rooms.engines[COPY.index()].in_flight.is_empty());
         assert_eq!(device_status(&session, 7), DEVICE_ACTIVE);
@@ -524,7 +499,7 @@ mod tests {
                 all.iter().map(|at| session.rooms.engines[at.index()].process().unwrap().pid()).collect()
             };
             let before = pids(&session);
-            session.recover_engine(reset, Reason::EngineTimeout, "a test", None);
+            Recovery::of(&mut session.rooms).recover_engine(reset, Reason::EngineTimeout, "a test", None);
             for ((at, before), after) in all.iter().zip(before).zip(pids(&session)) {
                 assert_eq!(before != after, *at == reset, "{at} after a reset of {reset}");
                 assert_eq!(session.rooms.engines[at.index()].has_begun(), *at != reset, "{at}");
@@ -560,12 +535,12 @@ mod tests {
     fn tdr_74_what_happens_decides_which_kind_of_reset_is_recorded() {
         type Event = fn(&mut Session);
         let events: [(u32, &str, Event); 5] = [
-            (6, "it hangs", |session| session.engine_timeout(COPY, "a test", None)),
-            (6, "its process has ended", |session| session.lose_engine(COPY, "a test")),
+            (6, "it hangs", |session| Recovery::of(&mut session.rooms).engine_timeout(COPY, "a test", None)),
+            (6, "its process has ended", |session| lose(session, COPY, "a test")),
             (11, "a result of a buffer that it was not given", |session| {
                 let id = give(session, None);
                 end(session, 0, id + 1, 0);
-                session.collect_reports(COPY);
+                Recovery::of(&mut session.rooms).collect_reports(COPY);
             }),
             (11, "a preemption after a buffer that it was not given", |session| {
                 let id = give(session, None);
@@ -575,7 +550,7 @@ mod tests {
                 end(session, 0, id, HW_PREEMPTED);
                 shared.word(PREEMPT_LAST_COMPLETED).unwrap().store(id + 1, Ordering::Release);
                 shared.word(PREEMPT_REPORT).unwrap().store(1, Ordering::Release);
-                session.collect_reports(COPY);
+                Recovery::of(&mut session.rooms).collect_reports(COPY);
             }),
             (1, "everything is given up", |session| session.lose_everything("a test")),
         ];
@@ -587,6 +562,7 @@ mod tests {
             let mut session = session(&Arc::new(config));
             run(&mut session, COPY);
             event(&mut session);
+            session.settle();
             assert_eq!(recorded(&path), number, "{what}");
         }
     }
@@ -596,13 +572,13 @@ mod tests {
         let mut session = session(&Arc::new(startable()));
         run(&mut session, COPY);
         let barrier = Barrier::raise(&mut session.rooms.engines);
-        session.after(barrier, Action::Answer(Token(5)));
+        Deferred::of(&mut session.rooms).after(barrier, Action::Answer(Token(5)));
         assert_eq!(
             (session.rooms.engines.pending.len(), session.take_due()),
             (1, Vec::new()),
             "the engine does not answer"
         );
-        session.recover_engine(COPY, Reason::InvalidFence, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::InvalidFence, "a test", None);
         assert!(
             session.rooms.engines.iter().all(|slot| slot.process().is_none()),
             "none is left, nor there yet"
@@ -620,7 +596,7 @@ mod tests {
             let (mut session, buffer) = with_buffer();
             give(&mut session, Some((7, buffer)));
             store_progress(&session, Work::HwQueue);
-            session.recover_engine(COPY, reason, "a test", None);
+            Recovery::of(&mut session.rooms).recover_engine(COPY, reason, "a test", None);
             let offences = |context: u32| {
                 session.rooms.objects.processes[&context].offences.ages(std::time::Instant::now()).len()
             };
@@ -640,7 +616,7 @@ mod tests {
             let mut session = session(&Arc::new(Config { policy, ..startable() }));
             run(&mut session, COPY);
             for _ in 0..6 {
-                session.recover_engine(COPY, reason, "a test", None);
+                Recovery::of(&mut session.rooms).recover_engine(COPY, reason, "a test", None);
                 session.rooms.engines[COPY.index()].came_up();
             }
             let counts =
@@ -654,7 +630,7 @@ mod tests {
         let mut session = session(&Arc::new(startable()));
         run(&mut session, COPY);
         session.rooms.engines[COPY.index()].is_held = true;
-        session.recover_engine(COPY, Reason::Forced, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::Forced, "a test", None);
         assert!(!session.rooms.engines[COPY.index()].is_held);
         let alarm = Arc::clone(session.rooms.engines[COPY.index()].alarm());
         alarm.raise(Hang::NoProgress, Progress::from_word(0));
@@ -665,7 +641,7 @@ mod tests {
         let slot = &session.rooms.engines[COPY.index()];
         let (block, id) = (slot.process().unwrap().grant_handle().shared, slot.supervised);
         let held = Arc::strong_count(&block);
-        session.recover_engine(COPY, Reason::Forced, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::Forced, "a test", None);
         assert!(id.is_some() && Arc::strong_count(&block) < held);
     }
 
@@ -689,7 +665,7 @@ mod tests {
             .word(fence(queue.index()))
             .unwrap()
             .store(value, Ordering::Release);
-        session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         assert!(session.rooms.objects.processes[&7].device.as_ref().unwrap().waits.is_empty());
     }
 }

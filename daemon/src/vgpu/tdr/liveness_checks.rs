@@ -14,7 +14,10 @@ use campanile_protocol::engine::progress::Work;
 use super::liveness::Observation;
 use super::liveness::Verdict;
 use super::reason::Reason;
+use crate::vgpu::control::memory::paging::Pager;
+use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::session::Session;
+use crate::vgpu::tdr::recovery::Recovery;
 
 /// How long an engine may take to come up: it starts a driver and tests it.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -22,8 +25,10 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 impl Session {
     /// Has engines looked at that are awake. To be called when something was asked of one.
     pub(in crate::vgpu) fn keep_looking(&mut self) {
-        self.serve_residency();
-        if self.look_at.is_some() || !self.addresses().any(|at| self.rooms.engines.is_to_be_looked_at(at)) {
+        Pager::of(&mut self.rooms).serve_residency();
+        if self.look_at.is_some()
+            || !self.rooms.engines.addresses().any(|at| self.rooms.engines.is_to_be_looked_at(at))
+        {
             return;
         }
         let periods = NODES.map(|node| self.rooms.config.timeouts[node_index(node)]);
@@ -38,12 +43,14 @@ impl Session {
             return;
         }
         self.look_at = None;
-        for at in self.addresses() {
-            self.look_at_engine(at);
+        for at in self.rooms.engines.addresses() {
+            Recovery::of(&mut self.rooms).look_at_engine(at);
         }
         self.keep_looking();
     }
+}
 
+impl Recovery<'_> {
     fn look_at_engine(&mut self, at: EngineAddress) {
         let now = self.rooms.engines.now();
         let timeout = self.rooms.config.watched_timeout(at.node);
@@ -54,7 +61,7 @@ impl Session {
         }
         if !slot.has_begun() {
             if clock::since(slot.stirred) >= START_LIMIT {
-                self.lose_engine(at, "it did not come up in time");
+                self.recover_engine(at, Reason::EngineTimeout, "it did not come up in time", None);
             }
             return;
         }
@@ -95,7 +102,7 @@ impl Session {
         }
         let first = slot.compiling.values().min_by_key(|kernel| kernel.number);
         let owner = first.map(|kernel| kernel.origin.context);
-        self.refuse_compiling(at, &format!("it did not compile within {limit:?}"));
+        Kernels::of(self.rooms).refuse_compiling(at, &format!("it did not compile within {limit:?}"));
         let text = format!("a kernel did not compile within {limit:?}");
         let report = self.recover_engine(at, Reason::EngineTimeout, &text, None);
         if let Some(owner) = owner {
@@ -115,10 +122,12 @@ mod tests {
     use campanile_protocol::handshake::power;
 
     use crate::vgpu::config::Config;
+    use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::tdr::policy::Policy;
+    use crate::vgpu::tdr::recovery::Recovery;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::counted;
@@ -133,7 +142,7 @@ mod tests {
     /// Looks until an engine that stands still is asked and, where it does not answer, is reset.
     fn look(session: &mut Session) {
         for _ in 0..6 {
-            session.look_at_engine(COPY);
+            Recovery::of(&mut session.rooms).look_at_engine(COPY);
         }
     }
 
@@ -189,7 +198,7 @@ mod tests {
                 PendingKernel { origin: Origin { context, ..origin }, handle: Handle(number), number };
             session.rooms.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
         }
-        session.look_at_engine(COPY);
+        Recovery::of(&mut session.rooms).look_at_engine(COPY);
         let offences = |of: u32| session.rooms.objects.processes[&of].offences.ages(Instant::now()).len();
         assert_eq!((offences(OWNER), offences(1)), (1, 0));
         assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
@@ -239,10 +248,14 @@ mod tests {
         assert!(!at(&session), "there is none");
         session.keep_looking();
         assert_eq!(session.look_at, None, "nothing is to be looked at");
-        assert!(!session.ensure_engine(COPY).unwrap_or_else(|refused| panic!("{}", refused.text)));
+        assert!(
+            !Lifecycle::of(&mut session.rooms)
+                .ensure_engine(COPY)
+                .unwrap_or_else(|refused| panic!("{}", refused.text))
+        );
         store(&session, COPY, block::POWER, power::ASLEEP);
         assert!(at(&session), "it starts");
-        session.look_at_engine(COPY);
+        Recovery::of(&mut session.rooms).look_at_engine(COPY);
         assert!(session.rooms.engines[COPY.index()].process().is_some(), "and has time for that");
     }
 
@@ -287,7 +300,7 @@ mod tests {
             if has_kernel {
                 slot.compiling.insert((1, 4), kernel);
             }
-            session.look_at_engine(COPY);
+            Recovery::of(&mut session.rooms).look_at_engine(COPY);
             assert_eq!(
                 counted(&session.rooms.counters.engines_reset),
                 resets,

@@ -22,8 +22,10 @@ pub mod liveness;
 pub mod liveness_checks;
 pub mod policy;
 pub mod reason;
+pub mod recovery;
 pub mod reports;
 pub mod reset_record;
 pub mod standing;
+pub mod timeouts;
 #[cfg(test)]
 mod without_engine;

@@ -22,7 +22,12 @@ use super::reason::Reason;
 use super::reports::Filed;
 use crate::sched::alarm::Sighting;
 use crate::vgpu::counters::count;
-use crate::vgpu::session::Session;
+use crate::vgpu::tdr::recovery::Recovery;
+use campanile_protocol::engine::save_area;
+use campanile_protocol::engine::save_area::AreaKind;
+use campanile_protocol::engine::save_area::KERNEL_MODE_SLOT;
+use campanile_protocol::engine::save_area::SLOT_WORDS;
+use std::sync::atomic::Ordering;
 
 /// Devices that one report names; the rest is counted.
 const MAX_AFFECTED: usize = 64;
@@ -160,7 +165,7 @@ fn describe(info: &DebugInfo, put_aside: Option<Saved>) -> Value {
     })
 }
 
-impl Session {
+impl Recovery<'_> {
     /// Collects what there is to say of an engine, without changing or waiting for anything (TDR-04, TDR-81).
     pub(in crate::vgpu) fn open_case(
         &mut self,
@@ -238,6 +243,34 @@ impl Session {
             }
         }
     }
+
+    /// How far the buffer was that an engine runs, when it was last put aside: what its save area says, for a report.
+    pub(in crate::vgpu) fn put_aside(&self, at: EngineAddress, info: &DebugInfo) -> Option<Saved> {
+        let name = info.saved?;
+        let ((of, context), (kind, offset)) = match info.progress.work {
+            Work::Nothing => return None,
+            Work::HwQueue => {
+                let (of, buffer) = self.rooms.engines[at.index()].in_flight.front()?.owner?;
+                ((of, buffer.context), (AreaKind::Context, KERNEL_MODE_SLOT))
+            }
+            Work::UserQueue(hw_queue) => {
+                let (of, queue) = self.rooms.objects.owner_of_hw_queue(at, hw_queue)?;
+                let context = self.rooms.objects.device(of).ok()?.queues.get(queue)?.context;
+                ((of, context), save_area::queue_slot(queue.index()))
+            }
+        };
+        let device = self.rooms.objects.device(of).ok()?;
+        let area = match kind {
+            AreaKind::Device => device.area?,
+            AreaKind::Context => device.contexts.get(context)?.area,
+        };
+        let (mapping, start) = self.rooms.memory.allocations.view(area.allocation)?;
+        let mut words = [0; SLOT_WORDS];
+        for (place, word) in (start + offset..).step_by(8).zip(&mut words) {
+            *word = mapping.word(place)?.load(Ordering::Acquire);
+        }
+        save_area::read_slot(words, name)
+    }
 }
 
 #[cfg(test)]
@@ -253,6 +286,7 @@ mod tests {
     use super::hash;
     use crate::vgpu::config::Config;
     use crate::vgpu::tdr::reason::Reason;
+    use crate::vgpu::tdr::recovery::Recovery;
     use crate::vgpu::tdr::reports::ReportFolder;
     use crate::vgpu::tdr::reports::Reports;
     use crate::vgpu::testing::CONTEXT;
@@ -283,7 +317,7 @@ mod tests {
             };
             let fence_id = give(&mut session, Some((OWNER, buffer)));
             store_progress(&session, work);
-            session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+            Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
             let mut files = std::fs::read_dir(path).unwrap();
             let report = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
             let report: Value = serde_json::from_slice(&report).unwrap();
@@ -311,7 +345,8 @@ mod tests {
     #[test]
     fn a_reset_is_done_when_that_is_said_and_its_devices_are_told_the_reason() {
         let mut session = restored(startable());
-        let mut case = session.open_case(COPY, Reason::EngineTimeout, "a test", None);
+        let mut case =
+            Recovery::of(&mut session.rooms).open_case(COPY, Reason::EngineTimeout, "a test", None);
         assert_eq!(case.reset_done, None);
         case.reset_is_done();
         assert!(case.reset_done.is_some_and(|done| done >= case.begun));

@@ -15,7 +15,9 @@ use campanile_protocol::engine::block;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
+use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::engines::slot::PendingKernel;
 use crate::vgpu::engines::slot::WaitingMessage;
@@ -27,10 +29,12 @@ use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::session::Session;
 use crate::vgpu::tdr::reason::Reason;
+use crate::vgpu::tdr::recovery::Recovery;
 use crate::vgpu::testing::COPY;
 use crate::vgpu::testing::OWNER;
 use crate::vgpu::testing::counted;
 use crate::vgpu::testing::device;
+use crate::vgpu::testing::lose;
 use crate::vgpu::testing::restored;
 use crate::vgpu::testing::run;
 use crate::vgpu::testing::shared;
@@ -74,8 +78,12 @@ fn has_kernel(session: &mut Session, handle: Handle) -> bool {
 /// A session whose compute engine is on its way up for the first time, and no other is there.
 fn starting() -> Session {
     let mut session = restored(startable());
-    session.stop_engines();
-    assert!(!session.ensure_engine(COMPUTE).unwrap_or_else(|refused| panic!("{}", refused.text)));
+    Lifecycle::of(&mut session.rooms).stop_engines();
+    assert!(
+        !Lifecycle::of(&mut session.rooms)
+            .ensure_engine(COMPUTE)
+            .unwrap_or_else(|refused| panic!("{}", refused.text))
+    );
     session
 }
 
@@ -86,9 +94,9 @@ fn an_engine_that_does_not_come_up_is_given_up_with_what_waited_for_it_and_costs
     let message = WaitingMessage { origin, opcode: u32::MAX, body: Vec::new(), charge: None };
     session.rooms.engines[COMPUTE.index()].waiting.push(message);
     let barrier = Barrier::raise(&mut session.rooms.engines);
-    session.after(barrier, Action::Answer(Token(5)));
+    Deferred::of(&mut session.rooms).after(barrier, Action::Answer(Token(5)));
     assert!(session.take_due().is_empty());
-    session.lose_engine(COMPUTE, "a test");
+    lose(&mut session, COMPUTE, "a test");
     let slot = &session.rooms.engines[COMPUTE.index()];
     assert!(slot.process().is_none() && slot.waiting.is_empty());
     assert_eq!(answer(&session, 9), Some(Status::NotSupported.word()));
@@ -102,7 +110,7 @@ fn an_engine_that_does_not_come_up_is_given_up_with_what_waited_for_it_and_costs
 #[test]
 fn without_an_engine_a_kernel_is_destroyed_and_any_other_message_that_waits_for_it_is_refused() {
     let mut session = restored(startable());
-    session.stop_engines();
+    Lifecycle::of(&mut session.rooms).stop_engines();
     let handle = new_kernel(&mut session);
     let destroy = Named { handle }.as_bytes().to_vec();
     for (slot, opcode, body) in [(9, DESTROY_KERNEL, destroy), (10, u32::MAX, Vec::new())] {
@@ -111,7 +119,8 @@ fn without_an_engine_a_kernel_is_destroyed_and_any_other_message_that_waits_for_
         session.rooms.engines[COMPUTE.index()].waiting.push(message);
     }
     let refused = Refused { status: Status::OutOfResources, text: String::new() };
-    session.refuse_waiting_for(COMPUTE, &refused);
+    Recovery::of(&mut session.rooms).refuse_waiting_for(COMPUTE, &refused);
+    session.settle();
     assert_eq!(
         [9, 10].map(|slot| answer(&session, slot)),
         [Status::Ok, Status::OutOfResources].map(|it| Some(it.word()))
@@ -123,10 +132,12 @@ fn without_an_engine_a_kernel_is_destroyed_and_any_other_message_that_waits_for_
 #[test]
 fn the_next_process_compiles_again_what_was_compiled_and_what_is_asked_for_and_nothing_that_ends() {
     let mut session = restored(startable());
-    session.stop_engines();
+    Lifecycle::of(&mut session.rooms).stop_engines();
     let rebuilding = |session: &mut Session| {
-        session.stop_engine(COMPUTE);
-        session.ensure_engine(COMPUTE).unwrap_or_else(|refused| panic!("{}", refused.text));
+        Lifecycle::of(&mut session.rooms).stop_engine(COMPUTE);
+        Lifecycle::of(&mut session.rooms)
+            .ensure_engine(COMPUTE)
+            .unwrap_or_else(|refused| panic!("{}", refused.text));
         session.rooms.engines[COMPUTE.index()].rebuilding.len()
     };
     let before = rebuilding(&mut session);
@@ -168,7 +179,7 @@ fn tdr_57_the_next_process_looks_at_the_rings_of_its_own_doorbells_that_were_con
     others.for_each(|(_, doorbell)| doorbell.was_connected = false);
     let looks = |session: &Session| bits::take(&shared(session, COPY), block::LOOK, block::LOOK_WORDS);
     looks(&session);
-    session.recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+    Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
     assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
     assert_eq!(looks(&session), expected);
 }
@@ -185,7 +196,7 @@ fn the_kernel_that_an_engine_was_at_when_it_ended_is_refused_and_those_behind_it
         slot.compiling.insert(name, PendingKernel { origin, handle, number });
         handle
     });
-    session.recover_engine(COMPUTE, Reason::EngineTimeout, "a test", None);
+    Recovery::of(&mut session.rooms).recover_engine(COMPUTE, Reason::EngineTimeout, "a test", None);
     assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
     let refused = Some(Status::KernelRefused.word());
     assert_eq!([9, 10, 11].map(|slot| answer(&session, slot)), [None, refused, None]);

@@ -1,27 +1,23 @@
 //! Blobs: what fronts ask of them, and their moves in and out of the window.
 
-use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::virtio_gpu::blob::MemEntry;
 use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryRegion;
 
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::guest_pages::GuestPages;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::memory::blobs::ATTACHED_BYTES;
 use crate::vgpu::memory::blobs::BLOB_BYTES;
 use crate::vgpu::memory::blobs::Blob;
-use crate::vgpu::memory::blobs::MAX_BLOBS;
 use crate::vgpu::memory::blobs::Shown;
 use crate::vgpu::memory::blobs::find_runs;
 use crate::vgpu::memory::blobs::is_of_file;
 use crate::vgpu::memory::blobs::pieces_of;
 use crate::vgpu::memory::segments::GuestSegment;
-use crate::vgpu::memory::vidmm::allocations::Spot;
-use crate::vgpu::memory::vidmm::vram::Place;
-use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
-use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::session::Session;
@@ -29,7 +25,7 @@ use crate::vgpu::session::Session;
 impl Session {
     /// Creates a blob of video memory.
     pub fn create_vram_blob(&mut self, resource: u32, size: u64, mappable: bool) -> Result<(), Refusal> {
-        self.is_fresh = false;
+        self.rooms.is_fresh = false;
         self.rooms.memory.check_new_blob(resource, size)?;
         let charge = self.rooms.purse.charge(Kind::Blobs, BLOB_BYTES)?;
         let allocation = self.rooms.memory.allocations.create_vram(size).map_err(|_| Refusal::OutOfMemory)?;
@@ -46,7 +42,7 @@ impl Session {
         entries: &[MemEntry],
         token: Token,
     ) -> Result<(), Refusal> {
-        self.is_fresh = false;
+        self.rooms.is_fresh = false;
         self.rooms.memory.check_new_blob(resource, size)?;
         let memory = self.rooms.memory.guest_memory.as_ref().ok_or(Refusal::Unspecified)?;
         let window = self.rooms.memory.allocations.memory().file();
@@ -67,44 +63,15 @@ impl Session {
         let allocation = self.rooms.memory.allocations.create_guest(id, size);
         let (is_vram, mappable, shown, name) = (false, false, Shown::No, None);
         self.rooms.memory.blobs.insert(resource, Blob { allocation, is_vram, mappable, shown, name, charge });
-        self.introduce_segment(allocation);
+        Deferred::of(&mut self.rooms).introduce_segment(allocation);
         let barrier = Barrier::announced(&self.rooms.engines);
-        self.after(barrier, Action::Answer(token));
+        Deferred::of(&mut self.rooms).after(barrier, Action::Answer(token));
         Ok(())
     }
 
     /// Shows a blob at `offset` of the window; due when it is there.
     pub fn map_blob(&mut self, resource: u32, offset: u64, token: Token) -> Result<(), Refusal> {
-        match &mut self.rooms.memory.window {
-            Window::Open => {}
-            Window::Never => return Err(Refusal::Unspecified),
-            Window::Awaited(waiting) if waiting.len() < MAX_BLOBS => {
-                waiting.push((resource, offset, token));
-                return Ok(());
-            }
-            Window::Awaited(_) => return Err(Refusal::OutOfMemory),
-        }
-        if self.rooms.engines.has_too_much_pending() {
-            return Err(Refusal::OutOfMemory);
-        }
-        let blob = self.rooms.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
-        if !blob.mappable || blob.shown != Shown::No || !offset.is_multiple_of(PAGE_SIZE) {
-            return Err(Refusal::Parameter);
-        }
-        let allocation = blob.allocation;
-        if self.rooms.memory.allocations.spot(allocation) == Spot::Moving {
-            // It is being evicted: that is over soon.
-            self.rooms.memory.residency.deferred.push((resource, offset, token));
-            return Ok(());
-        }
-        let target = self
-            .rooms
-            .memory
-            .allocations
-            .begin_move_in(allocation, offset)
-            .map_err(|_| Refusal::Parameter)?;
-        self.start_move(resource, allocation, target, token);
-        Ok(())
+        Deferred::of(&mut self.rooms).map_blob(resource, offset, token)
     }
 
     /// Takes a blob out of the window, contents preserved; due when it is out.
@@ -116,7 +83,7 @@ impl Session {
         let allocation = blob.allocation;
         let target =
             self.rooms.memory.allocations.begin_move_out(allocation).map_err(|_| Refusal::OutOfMemory)?;
-        self.start_move(resource, allocation, target, token);
+        Deferred::of(&mut self.rooms).start_move(resource, allocation, target, token);
         Ok(())
     }
 
@@ -130,7 +97,7 @@ impl Session {
         }
         match self.rooms.memory.blobs.remove(&resource) {
             Some(blob) if blob.name.is_some() => self.keep_blob(blob),
-            Some(blob) => self.release_allocation(blob.allocation),
+            Some(blob) => GuestPages::of(&mut self.rooms).release_allocation(blob.allocation),
             None => {}
         }
         Ok(())
@@ -191,26 +158,5 @@ impl Session {
         let context = self.own_context(context)?;
         let process = self.rooms.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
         process.attached.remove(&resource).map(drop).ok_or(Refusal::Resource)
-    }
-
-    fn start_move(&mut self, resource: u32, allocation: AllocationId, target: Place, token: Token) {
-        if let Some(blob) = self.rooms.memory.blobs.get_mut(&resource) {
-            blob.shown = Shown::Moving;
-        }
-        let let_go = self.rooms.memory.begin_move(allocation, &mut self.rooms.journal);
-        let barrier = self.rooms.engines.barrier_for(let_go);
-        self.after(barrier, Action::Move { allocation, target, resource, token });
-    }
-
-    pub(in crate::vgpu) fn finish_move(
-        &mut self,
-        allocation: AllocationId,
-        target: Place,
-        resource: u32,
-        token: Token,
-    ) {
-        let released = self.rooms.memory.finish_move(allocation, target, resource, &mut self.rooms.journal);
-        self.forget_segment(released);
-        self.rooms.objects.due.push((token, Ok(())));
     }
 }

@@ -9,6 +9,7 @@ use campanile_protocol::page_table::SegmentId;
 use std::sync::Arc;
 
 use crate::guest_ram::mark::MarkGuestRam;
+use crate::vgpu::control::guest_pages::GuestPages;
 use crate::vgpu::memory::dirty::SWEEP;
 use crate::vgpu::memory::dirty::SWEEP_PART;
 use crate::vgpu::session::Session;
@@ -19,9 +20,16 @@ impl Session {
         self.rooms.memory.trackers()
     }
 
+    /// How engines' writes are tracked.
+    pub fn tracking_method(&self) -> Method {
+        self.rooms.config.tracking
+    }
+}
+
+impl GuestPages<'_> {
     /// Shows the trackers on the board; to be repeated when the session gets another memory.
     pub(in crate::vgpu) fn show_trackers(&self) {
-        *self.rooms.config.trackers.lock() = Some(self.trackers());
+        *self.rooms.config.trackers.lock() = Some(self.rooms.memory.trackers());
     }
 
     /// Takes them off it.
@@ -34,11 +42,6 @@ impl Session {
         {
             *shown = None;
         }
-    }
-
-    /// How engines' writes are tracked.
-    pub fn tracking_method(&self) -> Method {
-        self.rooms.config.tracking
     }
 
     /// Guest RAM that is written from here on is told to this log; to none, where there is none.
@@ -62,13 +65,11 @@ impl Session {
     pub fn sweep_guest_ram(&mut self) {
         let begun = clock::now();
         self.sweep(None);
-        self.rooms.memory.dirty.sweep_at = self
-            .rooms
-            .memory
-            .dirty
-            .has_log()
-            .then(|| clock::now() + SWEEP.max(clock::since(begun) * SWEEP_PART));
-        self.set_timer();
+        let next = || clock::now() + SWEEP.max(clock::since(begun) * SWEEP_PART);
+        self.rooms.memory.dirty.sweep_at = self.rooms.memory.dirty.has_log().then(next);
+        if let Some(at) = self.rooms.memory.dirty.sweep_at {
+            self.rooms.timer.set(at);
+        }
     }
 
     /// The same of one segment, which no engine writes any more, and which is about to go.

@@ -4,6 +4,8 @@ use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
 use log::Level;
 
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::devices::Devices;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Charge;
@@ -11,9 +13,23 @@ use crate::vgpu::objects::mapping::Mapped;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::paging_queue::PagingOperation;
-use crate::vgpu::session::Session;
+use crate::vgpu::rooms::Rooms;
+use crate::vgpu::submission::buffers::Submission;
 
-impl Session {
+/// Paging: mappings, what is resident, and what makes room for it.
+#[derive(Debug)]
+pub struct Pager<'a> {
+    pub(in crate::vgpu) rooms: &'a mut Rooms,
+}
+
+impl<'a> Pager<'a> {
+    /// Over these rooms.
+    pub fn of(rooms: &'a mut Rooms) -> Self {
+        Self { rooms }
+    }
+}
+
+impl Pager<'_> {
     /// A new paging operation of a process; the value of the paging fence that says that it is done.
     pub(in crate::vgpu) fn issue_paging(
         &mut self,
@@ -61,8 +77,8 @@ impl Session {
             .into_iter()
             .flat_map(|device| device.contexts.handles())
             .collect();
-        handles.into_iter().for_each(|handle| self.list_context(context, handle));
-        self.addresses().for_each(|at| self.fill_hw_queue(at));
+        handles.into_iter().for_each(|handle| Submission::of(self.rooms).list_context(context, handle));
+        self.rooms.engines.addresses().for_each(|at| Submission::of(self.rooms).fill_hw_queue(at));
     }
 
     /// Whether a kernel-mode buffer of a process is not done that was submitted before operation `value`.
@@ -90,7 +106,7 @@ impl Session {
                         self.rooms
                             .journal
                             .line(Level::Error, format_args!("a late mapping: {}", refused.text));
-                        self.put_device_in_error(context, device_page::DEVICE_STOPPED);
+                        Devices::of(self.rooms).put_device_in_error(context, device_page::DEVICE_STOPPED);
                     }
                 }
                 Change::Unmap(va, Mapped { mapping, charge }) => {
@@ -101,7 +117,7 @@ impl Session {
                 Change::Evict(allocations) => {
                     for allocation in allocations {
                         if self.rooms.memory.allocations.can_leave(allocation) {
-                            self.start_eviction(allocation);
+                            Deferred::of(self.rooms).start_eviction(allocation);
                         }
                     }
                 }
@@ -111,19 +127,13 @@ impl Session {
         if let Ok(device) = self.rooms.objects.device_mut(context) {
             device.paging.applied = value;
         }
-        self.after_charged(barrier, Action::PagingFence { context, root, value }, charges);
+        Deferred::of(self.rooms).after_charged(
+            barrier,
+            Action::PagingFence { context, root, value },
+            charges,
+        );
         if !freed.is_empty() {
-            self.after(barrier, Action::Release(freed));
+            Deferred::of(self.rooms).after(barrier, Action::Release(freed));
         }
-    }
-
-    /// An operation is done with all engines.
-    pub(in crate::vgpu) fn paging_is_done(&mut self, context: u32, root: Root, value: u64) {
-        let Some(device) = self.rooms.objects.device_mut(context).ok().filter(|device| device.root == root)
-        else {
-            return;
-        };
-        device.paging.done = value;
-        self.rooms.memory.store_page_word(&self.rooms.objects, context, device_page::PAGING_FENCE, value);
     }
 }

@@ -7,64 +7,22 @@ use log::Level;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::devices::Devices;
+use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::counters::count;
-use crate::vgpu::engines::pending::Action;
 use crate::vgpu::memory::residency::MIN_STAY;
 use crate::vgpu::memory::residency_faults::Demand;
 use crate::vgpu::memory::residency_faults::Served;
 use crate::vgpu::memory::residency_faults::Want;
-use crate::vgpu::memory::room::Leaving;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::allocations::Spot;
-use crate::vgpu::memory::vidmm::compaction::Relocation;
 use crate::vgpu::memory::vidmm::eviction::Candidate;
 use crate::vgpu::memory::vidmm::eviction::Plan;
-use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::ids::AllocationId;
-use crate::vgpu::session::Session;
+use crate::vgpu::submission::buffers::Submission;
 
-impl Session {
-    /// Forgets the contents of video memory after the reset of the adapter.
-    pub(in crate::vgpu) fn purge_memory(&mut self) {
-        self.run_pending();
-        self.rooms.memory.purge(&mut self.rooms.journal);
-    }
-
-    /// Begins to move an allocation to host memory.
-    pub(in crate::vgpu) fn start_eviction(&mut self, allocation: AllocationId) {
-        if let Some(leaving) = self.rooms.memory.begin_eviction(allocation, &mut self.rooms.journal) {
-            count(&self.rooms.counters.evictions);
-            self.relocate(leaving);
-        }
-    }
-
-    /// Begins to move an allocation to another place in video memory.
-    pub(in crate::vgpu) fn start_relocation(&mut self, it: Relocation) {
-        if let Some(leaving) = self.rooms.memory.begin_relocation(it, &mut self.rooms.journal) {
-            count(&self.rooms.counters.relocations);
-            self.relocate(leaving);
-        }
-    }
-
-    fn relocate(&mut self, Leaving { allocation, target, let_go }: Leaving) {
-        let barrier = self.rooms.engines.barrier_for(let_go);
-        self.after(barrier, Action::Relocate { allocation, target });
-    }
-
-    /// Engines have let go of what leaves its place.
-    pub(in crate::vgpu) fn finish_relocation(&mut self, allocation: AllocationId, target: Place) {
-        let released = self.rooms.memory.finish_relocation(allocation, target, &mut self.rooms.journal);
-        if matches!(target, Place::Local(_) | Place::Area(_)) {
-            self.rooms.engines.poke_all();
-        }
-        self.forget_segment(released);
-        for (resource, offset, token) in std::mem::take(&mut self.rooms.memory.residency.deferred) {
-            if let Err(refusal) = self.map_blob(resource, offset, token) {
-                self.rooms.objects.due.push((token, Err(refusal)));
-            }
-        }
-    }
-
+impl Pager<'_> {
     /// What queues of an engine came to that is not resident.
     pub(in crate::vgpu) fn read_wanted(&mut self, at: EngineAddress) {
         let wanted = self.rooms.engines[at.index()].process().map(|process| process.uses.take_wanted());
@@ -77,7 +35,7 @@ impl Session {
 
     /// Brings back what there is room for, and makes room for the rest.
     pub(in crate::vgpu) fn serve_residency(&mut self) {
-        if self.is_stopping() {
+        if self.rooms.freeze.is_stopping() {
             return;
         }
         self.run_all_paging();
@@ -95,7 +53,7 @@ impl Session {
                     continue;
                 }
                 match self.rooms.memory.allocations.spot(want.allocation) {
-                    Spot::Segment(..) => self.area_is_there(want.allocation),
+                    Spot::Segment(..) => Submission::of(self.rooms).area_is_there(want.allocation),
                     Spot::Evicted
                         if self
                             .rooms
@@ -132,7 +90,7 @@ impl Session {
             self.rooms.memory.residency.recent.push((want.allocation, demand, now));
         }
         self.rooms.engines.poke_all();
-        self.area_is_there(want.allocation);
+        Submission::of(self.rooms).area_is_there(want.allocation);
     }
 
     /// What could leave the region of save areas, or the other one, as a plan.
@@ -228,13 +186,13 @@ impl Session {
         }
         self.rooms.memory.residency.retry_at =
             self.rooms.memory.residency.retry_at.or(is_early.then(|| now + MIN_STAY));
-        victims.into_iter().for_each(|id| self.start_eviction(id));
-        moves.into_iter().for_each(|it| self.start_relocation(it));
+        victims.into_iter().for_each(|id| Deferred::of(self.rooms).start_eviction(id));
+        moves.into_iter().for_each(|it| Deferred::of(self.rooms).start_relocation(it));
         for demand in hopeless {
             self.give_up(demand);
         }
-        if self.rooms.memory.residency.retry_at.is_some() {
-            self.set_timer();
+        if let Some(at) = self.rooms.memory.residency.retry_at {
+            self.rooms.timer.set(at);
         }
     }
 
@@ -250,7 +208,7 @@ impl Session {
             Level::Warn,
             format_args!("process {context}: what one packet needs does not fit into video memory"),
         );
-        self.put_device_in_error(context, device_page::DEVICE_OUT_OF_MEMORY);
+        Devices::of(self.rooms).put_device_in_error(context, device_page::DEVICE_OUT_OF_MEMORY);
     }
 
     fn answer_waiters(&mut self) {
@@ -279,6 +237,7 @@ mod tests {
     use campanile_protocol::PAGE_SIZE;
     use campanile_protocol::engine::block;
 
+    use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::memory::vidmm::allocations::Spot;
@@ -300,7 +259,7 @@ mod tests {
         {
             store(session, COPY, acknowledged, load(session, COPY, asked));
         }
-        session.run_pending();
+        Deferred::of(&mut session.rooms).run_pending();
     }
 
     #[test]
@@ -323,8 +282,8 @@ mod tests {
             // As an unmap does it: from here on no page table shows it, and the engine has not looked yet.
             session.rooms.memory.hide_from_gpu(root, VA, &mapping, &mut session.rooms.journal);
             let barrier = Barrier::raise(&mut session.rooms.engines);
-            session.after(barrier, Action::Release(vec![id]));
-            session.start_eviction(id);
+            Deferred::of(&mut session.rooms).after(barrier, Action::Release(vec![id]));
+            Deferred::of(&mut session.rooms).start_eviction(id);
             assert_eq!(
                 session.rooms.memory.allocations.spot(id),
                 Spot::Moving,
@@ -357,7 +316,7 @@ mod tests {
         session.rooms.memory.allocations.locate(id, 1);
         acknowledge(&mut session);
         let asked = load(&session, COPY, block::PAGE_TABLE_GENERATION);
-        session.start_eviction(id);
+        Deferred::of(&mut session.rooms).start_eviction(id);
         assert_eq!(session.rooms.memory.allocations.spot(id), Spot::Evicted);
         assert_eq!(
             load(&session, COPY, block::PAGE_TABLE_GENERATION),

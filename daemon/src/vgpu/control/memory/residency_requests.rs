@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use zerocopy::IntoBytes;
 
+use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::memory::residency_faults::Waiter;
 use crate::vgpu::memory::residency_requests::HOLD_BYTES;
 use crate::vgpu::memory::residency_requests::PAGING_BYTES;
@@ -27,9 +28,8 @@ use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::process::Hold;
 use crate::vgpu::objects::process::MAX_WAITS;
-use crate::vgpu::session::Session;
 
-impl Session {
+impl Pager<'_> {
     /// MAKE_RESIDENT: answered when everything is where engines reach it, and held there.
     pub(in crate::vgpu) fn make_resident(&mut self, origin: Origin, list: &Entries<u32>) -> Outcome {
         (list.argument & !RESIDENT_OR_FAIL == 0).or(Status::InvalidParameter)?;
@@ -105,7 +105,7 @@ impl Session {
         let paging =
             self.rooms.objects.device(origin.context).ok().filter(|device| device.root == waiter.root);
         match paging.map(|device| device.paging.done()) {
-            Some(fence) => self.answer(origin, Ok(Paging { fence }.as_bytes().to_vec())),
+            Some(fence) => self.rooms.answer(origin, Ok(Paging { fence }.as_bytes().to_vec())),
             // A later device of the same process has not asked.
             None => self.rooms.objects.end_item(origin.context, origin.ring, origin.item),
         }

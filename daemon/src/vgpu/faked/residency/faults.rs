@@ -27,6 +27,8 @@ use super::done;
 use super::id;
 use super::resident;
 use super::world;
+use crate::vgpu::control::memory::paging::Pager;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::faked::world::COPY;
 use crate::vgpu::faked::world::World;
 use crate::vgpu::memory::residency::MIN_STAY;
@@ -48,7 +50,7 @@ fn evicted(blobs: &[(u32, u64)]) -> World {
     let context = world.context(1);
     world.queue(1, context);
     if !world.session.rooms.engines[COPY.index()].is_running() {
-        assert!(world.session.ensure_engine(COPY).is_ok());
+        assert!(Lifecycle::of(&mut world.session.rooms).ensure_engine(COPY).is_ok());
         (0..3).for_each(|_| world.turn(0));
     }
     assert!(world.session.rooms.engines[COPY.index()].is_running());
@@ -75,8 +77,8 @@ fn come(world: &mut World, queue: u64, token: u64, resource: u32) {
         .unwrap()
         .copy_from(wanted.as_bytes());
     store(&world.session, COPY, WANTED_WRITTEN, count + 1);
-    world.session.read_wanted(COPY);
-    world.session.serve_residency();
+    Pager::of(&mut world.session.rooms).read_wanted(COPY);
+    Pager::of(&mut world.session.rooms).serve_residency();
     (0..3).for_each(|_| world.turn(0));
 }
 
@@ -152,10 +154,10 @@ fn a_guest_is_told_how_much_it_could_have_when_that_has_changed() {
         world.session.rooms.memory.store_page_word(&world.session.rooms.objects, 1, BUDGET, 0)
     };
     forget(&world);
-    world.session.serve_residency();
+    Pager::of(&mut world.session.rooms).serve_residency();
     assert_eq!(word(&world), 0, "it was told");
     world.session.rooms.memory.residency.budget = could - 1;
-    world.session.serve_residency();
+    Pager::of(&mut world.session.rooms).serve_residency();
     assert_eq!((word(&world), world.session.rooms.memory.residency.budget), (could, could));
 }
 
@@ -220,7 +222,7 @@ fn a_decision_about_what_leaves_is_an_epoch_and_nothing_else_is() {
     let (before, _) = epochs(&world);
     come(&mut world, 0, 1, A);
     world.session.rooms.memory.residency.look_again();
-    world.session.serve_residency();
+    Pager::of(&mut world.session.rooms).serve_residency();
     assert_eq!((resident(&world), epochs(&world).0), (vec![A], before), "there was room");
     come(&mut world, 1, 1, B);
     let after = epochs(&world);
@@ -228,7 +230,7 @@ fn a_decision_about_what_leaves_is_an_epoch_and_nothing_else_is() {
     // Only time is waited for: one more decision for each look, and a look when that has passed.
     assert_eq!(world.session.rooms.memory.residency.retry_at, Some(clock::now() + MIN_STAY));
     world.session.rooms.memory.residency.look_again();
-    world.session.serve_residency();
+    Pager::of(&mut world.session.rooms).serve_residency();
     assert_eq!(epochs(&world), (after.0 + 1, after.0 + 1));
 }
 
@@ -246,7 +248,7 @@ fn what_the_favoured_queue_wants_comes_first() {
     world.session.rooms.memory.residency.favoured = Some(favoured);
     world.session.rooms.memory.residency.want(ids[0], Some(other));
     world.session.rooms.memory.residency.want(ids[1], Some(favoured));
-    world.session.serve_residency();
+    Pager::of(&mut world.session.rooms).serve_residency();
     (0..4).for_each(|_| world.turn(0));
     assert_eq!(resident(&world), [B]);
 }
@@ -281,7 +283,7 @@ fn what_serves_the_favoured_queue_leaves_for_no_other_and_all_else_does() {
     residency.favoured = Some(favoured);
     residency.recent.push((AllocationId(u64::MAX), favoured, clock::now()));
     residency.want(wanted, Some(other));
-    world.session.serve_residency();
+    Pager::of(&mut world.session.rooms).serve_residency();
     (0..3).for_each(|_| world.turn(0));
     assert_eq!(resident(&world), [A, C]);
 }

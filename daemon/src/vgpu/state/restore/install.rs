@@ -10,11 +10,12 @@ use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::power::d3::Power;
-use crate::vgpu::power::quiesce::Freeze;
+use crate::vgpu::power::freeze::Freeze;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::immutable::Immutable;
 use crate::vgpu::state::saved::immutable::Mismatch;
+use crate::vgpu::submission::buffers::Submission;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
@@ -61,7 +62,7 @@ impl Session {
 
     /// Whether nothing was ever asked of it.
     pub fn is_fresh(&self) -> bool {
-        self.is_fresh
+        self.rooms.is_fresh
     }
 
     /// Takes memory that was filled elsewhere for its own, before its state is restored. What was shown the memory
@@ -70,7 +71,7 @@ impl Session {
     /// # Errors
     /// The session is in use, or the memory has another size.
     pub fn adopt_memory(&mut self, memory: VideoMemory) -> Result<(), RestoreError> {
-        if !self.is_fresh || !self.rooms.memory.allocations.is_empty() {
+        if !self.rooms.is_fresh || !self.rooms.memory.allocations.is_empty() {
             return Err(RestoreError::InUse);
         }
         if memory.length() != self.rooms.config.vram_bytes {
@@ -88,7 +89,7 @@ impl Session {
     /// # Errors
     /// What is wrong with the data, or why it cannot be had here; the session is as it was.
     pub fn restore(&mut self, saved: &SavedSession) -> Result<(), RestoreError> {
-        if !self.is_fresh || !self.rooms.memory.allocations.is_empty() {
+        if !self.rooms.is_fresh || !self.rooms.memory.allocations.is_empty() {
             return Err(RestoreError::InUse);
         }
         let mut tables = PageTables::new().map_err(io::Error::other)?;
@@ -116,8 +117,8 @@ impl Session {
         let allocations = memory.allocations.into_iter().map(|(id, moved)| (AllocationId(id), moved));
         self.rooms.memory.allocations.take_over(allocations.collect())?;
         let now = clock::now();
-        self.is_fresh = false;
-        self.freeze = Freeze::Frozen { is_restored: true };
+        self.rooms.is_fresh = false;
+        self.rooms.freeze = Freeze::Frozen { is_restored: true };
         // Also where the operator had sent it to D3 before it had anything (LM-56).
         self.power = Power::D0;
         self.rooms.memory.blobs = memory.blobs;
@@ -181,7 +182,7 @@ impl Session {
             all.extend(contexts.filter_map(|(handle, it)| Some((it.at, it.entry?, (*of, handle)))));
         }
         for (at, entry, owner) in all {
-            self.introduce_context(at, entry, owner);
+            Submission::of(&mut self.rooms).introduce_context(at, entry, owner);
         }
     }
 }

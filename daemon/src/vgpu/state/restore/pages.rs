@@ -4,6 +4,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::virtio_gpu::blob::MemEntry;
 use log::Level;
 
+use crate::vgpu::control::devices::Devices;
 use crate::vgpu::memory::blobs::find_runs;
 use crate::vgpu::memory::segments::GuestSegment;
 use crate::vgpu::memory::vidmm::allocations::Backing;
@@ -93,7 +94,7 @@ impl Session {
         );
         // Pages that are not there are reached by nothing: engines fault on a segment that they do not know.
         for context in lost {
-            self.put_device_in_error(context, device_page::DEVICE_STOPPED);
+            Devices::of(&mut self.rooms).put_device_in_error(context, device_page::DEVICE_STOPPED);
         }
     }
 }

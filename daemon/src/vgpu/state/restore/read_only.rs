@@ -7,11 +7,13 @@ use campanile_host_gpu::memory::page_table::reader::Miss;
 use campanile_host_gpu::memory::page_table::reader::resolve_one;
 
 use super::tests::device;
+use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::memory::vidmm::compaction::Relocation;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::memory::SavedPlace;
+use crate::vgpu::tdr::recovery::Recovery;
 use crate::vgpu::testing::config;
 use crate::vgpu::testing::golden;
 use crate::vgpu::testing::session;
@@ -66,8 +68,8 @@ fn mcdm_54_a_mapping_that_allows_no_stores_allows_none_wherever_its_memory_went(
     let (mut session, ids) = with_read_only();
     for id in ids {
         // No engine runs: what waits for none happens at once.
-        session.start_eviction(id);
-        session.run_pending();
+        Deferred::of(&mut session.rooms).start_eviction(id);
+        Deferred::of(&mut session.rooms).run_pending();
         assert_eq!(session.rooms.memory.allocations.spot(id), Spot::Evicted);
     }
     for va in [READ_ONLY, WRITABLE] {
@@ -81,12 +83,12 @@ fn mcdm_54_a_mapping_that_allows_no_stores_allows_none_wherever_its_memory_went(
     for (id, va) in ids.into_iter().zip([READ_ONLY, WRITABLE]) {
         let before = look(&session, va, Intent::Read).unwrap();
         let free = session.rooms.memory.allocations.memory().local().iter().last().unwrap().0;
-        session.start_relocation(Relocation { id, target: free });
-        session.run_pending();
+        Deferred::of(&mut session.rooms).start_relocation(Relocation { id, target: free });
+        Deferred::of(&mut session.rooms).run_pending();
         assert_ne!(look(&session, va, Intent::Read).unwrap(), before, "it has moved");
     }
     assert_access(&session, "moved within video memory");
-    session.purge_memory();
+    Recovery::of(&mut session.rooms).purge_memory();
     for id in ids {
         assert_eq!(session.rooms.memory.allocations.spot(id), Spot::Evicted);
         assert!(session.rooms.memory.allocations.bring_back(id, session.rooms.memory.residency.epoch));

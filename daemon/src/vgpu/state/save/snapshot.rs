@@ -160,7 +160,7 @@ impl Session {
     /// # Errors
     /// It does not stand still.
     pub fn save(&self) -> Result<SavedSession, SaveError> {
-        if !self.is_frozen() {
+        if !self.rooms.freeze.is_frozen() {
             return Err(SaveError::NotFrozen);
         }
         self.check_settled()?;
@@ -355,6 +355,7 @@ mod tests {
     use super::refusal_number;
     use crate::vgpu::config::Config;
     use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::engines::pending::Pending;
     use crate::vgpu::engines::slot::InFlight;
@@ -414,7 +415,7 @@ mod tests {
                 let id = session.rooms.memory.allocations.iter().next().unwrap().0;
                 session.rooms.memory.allocations.get_mut(id).unwrap().is_moving = true;
             }),
-            ("an engine", |session| session.start_process_again(COPY).unwrap()),
+            ("an engine", |session| Lifecycle::of(&mut session.rooms).start_process_again(COPY).unwrap()),
             ("a buffer in a hardware queue", |session| {
                 let flight = InFlight { fence_id: 5, entry: 0, suspends: 0, owner: None };
                 session.rooms.engines[COPY.index()].in_flight.push_back(flight);

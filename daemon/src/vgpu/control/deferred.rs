@@ -1,0 +1,123 @@
+//! What waits until every engine has let go, and what is done then.
+//!
+//! It stands below whatever puts devices in error or replaces engines: an engine that is found to be no good is noted.
+
+use crate::vgpu::control::guest_pages::GuestPages;
+use crate::vgpu::doorbells::drain::Drain;
+use crate::vgpu::doorbells::room::Removed;
+use crate::vgpu::doorbells::slots::Holder;
+use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::pending::Action;
+use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::message::Origin;
+use crate::vgpu::objects::process::Device;
+use crate::vgpu::rooms::Rooms;
+use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::submission::waits::Waits;
+use campanile_host_gpu::clock;
+use campanile_host_gpu::memory::page_table::writer::Root;
+
+/// What waits until engines have let go, and what is done then.
+#[derive(Debug)]
+pub struct Deferred<'a> {
+    pub(in crate::vgpu) rooms: &'a mut Rooms,
+}
+
+impl<'a> Deferred<'a> {
+    /// Over these rooms.
+    pub fn of(rooms: &'a mut Rooms) -> Self {
+        Self { rooms }
+    }
+}
+
+impl Deferred<'_> {
+    /// Does `action` once every engine has passed `barrier`; now, if they have.
+    pub(in crate::vgpu) fn after(&mut self, barrier: Barrier, action: Action) {
+        self.after_charged(barrier, action, Vec::new());
+    }
+
+    /// As [`Self::after`]; what was charged is held until then.
+    pub(in crate::vgpu) fn after_charged(&mut self, barrier: Barrier, action: Action, charges: Vec<Charge>) {
+        if self.rooms.engines.defer(barrier, action, charges) {
+            self.run_pending();
+        }
+    }
+
+    /// Does what is due, oldest first.
+    pub(in crate::vgpu) fn run_pending(&mut self) {
+        let (due, waiting) = self.rooms.engines.take_pending();
+        for action in due {
+            self.act(action);
+        }
+        self.rooms.engines.put_back(waiting);
+    }
+
+    pub(in crate::vgpu) fn act(&mut self, action: Action) {
+        match action {
+            Action::Release(allocations) => {
+                for allocation in allocations {
+                    GuestPages::of(self.rooms).release_allocation(allocation);
+                }
+            }
+            Action::FreeFences(indices) => Waits::of(self.rooms).free_fences(&indices),
+            Action::FreeAreas(areas) => self.areas_are_free(areas),
+            Action::DestroyRoot(root) => self.rooms.memory.tables.destroy_root(root),
+            Action::PagingFence { context, root, value } => self.paging_is_done(context, root, value),
+            Action::ShowSegment(allocation, segment) => {
+                GuestPages::of(self.rooms).segment_is_there(allocation, segment)
+            }
+            Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),
+            Action::Move { allocation, target, resource, token } => {
+                self.finish_move(allocation, target, resource, token)
+            }
+            Action::Reply { origin, root } => {
+                if self.rooms.objects.device(origin.context).is_ok_and(|device| device.root == root) {
+                    self.rooms.answer(origin, Ok(Vec::new()));
+                } else {
+                    self.rooms.objects.end_item(origin.context, origin.ring, origin.item);
+                }
+            }
+            Action::Answer(token) => self.rooms.objects.due.push((token, Ok(()))),
+            Action::Return { context, root } => self.has_returned(context, root),
+        }
+    }
+
+    /// Closes what a device that ends has open; its waits were answered. Fences that no other device has go when
+    /// engines have passed `barrier`.
+    pub(in crate::vgpu) fn close_fences_of(&mut self, device: &Device, barrier: Barrier) {
+        let last = self.rooms.fences.close_all(device);
+        if !last.is_empty() {
+            self.after(barrier, Action::FreeFences(last));
+        }
+    }
+
+    /// Ends the doorbells that have nothing more to wait for.
+    pub(in crate::vgpu) fn look_at_drains(&mut self) {
+        let over = self.rooms.doorbells.take_drained(&self.rooms.objects, &self.rooms.engines, clock::now());
+        for Drain { holder, origin, .. } in over {
+            self.remove_doorbell(origin, holder);
+        }
+    }
+
+    /// Forgets a doorbell that is disconnected. Answered when engines have let go of the ring: the guest may use that memory
+    /// for something else then.
+    pub(in crate::vgpu) fn remove_doorbell(&mut self, origin: Origin, holder: Holder) {
+        let Some(Removed { root, memory }) = self.rooms.doorbells().1.remove(holder) else {
+            // Gone with its device.
+            return self.rooms.objects.end_item(origin.context, origin.ring, origin.item);
+        };
+        let barrier = Barrier::raise(&mut self.rooms.engines);
+        self.after(barrier, Action::Release(memory.to_vec()));
+        self.after(barrier, Action::Reply { origin, root });
+    }
+
+    /// A process has come back, and engines know all of its pages: it runs.
+    pub(in crate::vgpu) fn has_returned(&mut self, own: u32, root: Root) {
+        if !self.rooms.objects.device(own).is_ok_and(|device| device.root == root) {
+            return;
+        }
+        for (context, handle) in self.rooms.objects.all_contexts().into_iter().filter(|(of, _)| *of == own) {
+            Submission::of(self.rooms).unhold(context, handle, |held| held.by_absence = false);
+        }
+    }
+}
