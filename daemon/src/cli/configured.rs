@@ -140,6 +140,7 @@ mod tests {
             (Kind::Size, _) => "\"64M\"".to_owned(),
             (Kind::Path, _) => format!("\"/{name}\""),
             (Kind::Text, "PEER") => "\"unix:/peer\"".to_owned(),
+            (Kind::Text, "ADDRESS") if name == "web" => "\"127.0.0.1:9\"".to_owned(),
             (Kind::Text, "ADDRESS") => "\"tcp:127.0.0.1:9\"".to_owned(),
             (Kind::Text, "USER" | "auto|none|USER") => "\"1:1\"".to_owned(),
             (Kind::Text, "NODES") => "\"copy\"".to_owned(),

@@ -73,7 +73,6 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         window: !engine.no_window,
         control: None,
         status: None,
-        reload: None,
         metrics: None,
         web: None,
         migration: Settings::default(),

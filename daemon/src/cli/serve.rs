@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use campanile_host_gpu::descriptors;
@@ -14,7 +15,7 @@ use super::args::ServeArguments;
 use super::configured;
 use super::configured::Configured;
 use super::options::serve_options;
-use super::reload;
+use super::reload::Reread;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;
@@ -53,7 +54,6 @@ pub fn run(_arguments: ServeArguments) -> anyhow::Result<()> {
     let identity = configured.arguments.user.as_ref().map(Identity::find).transpose();
     let identity = configured.at("user", identity.map_err(Into::into))?;
     let mut options = held_options(&configured)?;
-    options.reload = Some(reload::reload(line, &configured));
     let vgpus = options.vgpus.iter().map(|vgpu| (vgpu.name.as_str(), vgpu.vram_bytes));
     options.holding.make_cgroups(vgpus, options.engines.count, options.engines.spares);
     if let Some(objection) = objections(&options).into_iter().next() {
@@ -63,7 +63,10 @@ pub fn run(_arguments: ServeArguments) -> anyhow::Result<()> {
     if options.confinement == Confinement::On {
         privileges::confine_process(identity.as_ref())?;
     }
-    let host = Host::start_with(options, awake)?;
+    let changes = Arc::new(Reread::new(line, &configured));
+    let mut host = Host::start_with(options, awake, Some(changes))?;
+    // None is to hold a vGPU that the operator removes.
+    host.vgpus.clear();
     service_manager::check_claimed()?;
     service_manager::say_ready();
     let signal = signals.forever().next();

@@ -167,6 +167,24 @@ impl Default for Draft {
     }
 }
 
+impl From<&VgpuOptions> for Draft {
+    fn from(vgpu: &VgpuOptions) -> Self {
+        let (is_fs, aperture, tag) = match &vgpu.front {
+            FrontOptions::Gpu => (false, None, None),
+            FrontOptions::Fs(FsOptions { aperture, tag }) => (true, Some(*aperture), tag.clone()),
+        };
+        Self {
+            name: Some(vgpu.name.clone()),
+            socket: Some(vgpu.socket.clone()),
+            vram_bytes: Some(vgpu.vram_bytes),
+            is_fs,
+            aperture,
+            tag,
+            options: vgpu.clone(),
+        }
+    }
+}
+
 /// Why a draft is no vGPU: the key that is missing, or that others do not go with.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DraftError {
@@ -265,92 +283,18 @@ pub fn parse_vgpu(text: &str) -> Result<VgpuOptions, String> {
     draft.finish().map_err(|error| format!("{error} in {text:?}"))
 }
 
-#[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-    use std::time::Duration;
-
-    use campanile_host_gpu::sched::parameters::Band;
-
-    use super::parse_vgpu;
-    use crate::frontend::fs::state::FsOptions;
-    use crate::host::options::FrontOptions;
-    use crate::sched::share::Share;
-
-    #[test]
-    fn a_vgpu_is_read_from_its_parts() {
-        let vgpu = parse_vgpu("vram=512M,name=a,socket=/run/a.sock").unwrap();
-        assert_eq!((vgpu.name.as_str(), vgpu.vram_bytes), ("a", 512 << 20));
-        assert_eq!(vgpu.socket, PathBuf::from("/run/a.sock"));
-        assert_eq!(vgpu.share, Share::default());
+/// The same vGPU with other values of some keys, each `key=value`.
+///
+/// # Errors
+/// In words: which part is wrong, and what would be right.
+pub fn change_vgpu(vgpu: &VgpuOptions, values: &[String]) -> Result<VgpuOptions, String> {
+    let mut draft = Draft::from(vgpu);
+    for part in values {
+        let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not key=value"))?;
+        draft.set(name, value)?;
     }
-
-    #[test]
-    fn a_vgpu_may_have_a_quota_and_be_single_use() {
-        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,vram-min=16M,vram-max=128M,single-use").unwrap();
-        assert_eq!((vgpu.quota().min, vgpu.quota().max, vgpu.single_use), (16 << 20, 128 << 20, true));
-        let vgpu = parse_vgpu("name=a,socket=s,vram=64M").unwrap();
-        assert_eq!((vgpu.quota().min, vgpu.quota().max, vgpu.single_use), (0, 64 << 20, false));
-        assert!(parse_vgpu("name=a,socket=s,vram=64M,vram-max=lots").unwrap_err().contains("lots"));
-    }
-
-    #[test]
-    fn a_vgpu_may_stand_behind_the_fs_front() {
-        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,front=fs,aperture=32M,tag=campanile").unwrap();
-        let expected = FsOptions { aperture: 32 << 20, tag: Some("campanile".to_owned()) };
-        assert_eq!(vgpu.front, FrontOptions::Fs(expected));
-        assert_eq!(parse_vgpu("name=a,socket=s,vram=64M,front=gpu").unwrap().front, FrontOptions::Gpu);
-        let long = format!("front=fs,tag={}", "t".repeat(37));
-        for wrong in ["front=net", "aperture=1M", "front=gpu,tag=t", "front=fs,tag=", &long] {
-            assert!(parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_vgpu_may_come_from_peers_of_given_names_only() {
-        let vgpu =
-            parse_vgpu("name=a,socket=s,vram=64M,migrate-from=host-b.example,migrate-from=uid:7").unwrap();
-        let names: Vec<_> = vgpu.migrate_from.iter().map(ToString::to_string).collect();
-        assert_eq!(names, ["host-b.example", "uid:7"]);
-        assert!(parse_vgpu("name=a,socket=s,vram=64M").unwrap().migrate_from.is_empty());
-        for wrong in ["migrate-from=", "migrate-from=uid:x", "migrate-from=a b"] {
-            assert!(parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_vgpu_may_have_timeouts_of_its_own() {
-        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=500,tdr-timeout-copy=20").unwrap();
-        assert_eq!(vgpu.timeouts, [500, 20].map(|ms| Some(Duration::from_millis(ms))));
-        assert!(parse_vgpu("name=a,socket=s,vram=64M,tdr-timeout=soon").unwrap_err().contains("soon"));
-    }
-
-    #[test]
-    fn a_vgpu_may_have_a_share_of_its_own() {
-        let vgpu = parse_vgpu("name=a,socket=s,vram=64M,weight=300,cap=25,bands=realtime").unwrap();
-        assert_eq!(vgpu.share, Share { weight: 300, cap: 250, highest_band: Band::Realtime });
-        for wrong in [
-            "weight=0",
-            "weight=NaN",
-            "weight=10001",
-            "weight=-1",
-            "cap=0",
-            "cap=101",
-            "cap=inf",
-            "bands=idle",
-        ] {
-            let error = parse_vgpu(&format!("name=a,socket=s,vram=64M,{wrong}")).unwrap_err();
-            let (_, value) = wrong.split_once('=').unwrap();
-            assert!(error.contains(value), "{wrong}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_vgpu_that_lacks_a_part_is_refused_by_its_name() {
-        assert!(parse_vgpu("name=a,socket=s").unwrap_err().contains("vram"));
-        assert!(parse_vgpu("name=a,vram=1M").unwrap_err().contains("socket"));
-        assert!(parse_vgpu("name=,socket=s,vram=1M").unwrap_err().contains("name"));
-        assert!(parse_vgpu("name=a,socket=s,vram=1M,colour=2").unwrap_err().contains("colour"));
-        assert!(parse_vgpu("nonsense").unwrap_err().contains("nonsense"));
-    }
+    draft.finish().map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

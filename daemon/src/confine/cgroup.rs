@@ -99,7 +99,7 @@ impl Delegated {
     /// # Errors
     /// The kernel refuses a limit, or this process may not set it.
     pub fn make_vgpu(&mut self, name: &str, ceiling: Ceiling) -> io::Result<PathBuf> {
-        let folder = self.folder.join(format!("campanile-{}-vgpu-{}", self.pid, file_name(name)));
+        let folder = self.vgpu_folder(name);
         make(&folder)?;
         self.made.push(folder.clone());
         if let Some(memory) = ceiling.memory {
@@ -113,6 +113,19 @@ impl Delegated {
             set(&folder, "cpu.max", &format!("{} {PERIOD}", u64::from(cpus) * PERIOD))?;
         }
         Ok(folder)
+    }
+
+    /// Removes the cgroup of a vGPU whose engines have ended.
+    pub fn remove_vgpu(&mut self, name: &str) {
+        let folder = self.vgpu_folder(name);
+        self.made.retain(|made| *made != folder);
+        if let Err(error) = fs::remove_dir(&folder) {
+            log::warn!("removing {}: {error}", folder.display());
+        }
+    }
+
+    fn vgpu_folder(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("campanile-{}-vgpu-{}", self.pid, file_name(name)))
     }
 }
 

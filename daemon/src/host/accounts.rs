@@ -65,6 +65,9 @@ impl Accounts {
 
     /// Accounts of their own for the engines of the vGPUs with these sockets, where this process may give them any.
     pub fn automatic(sockets: &[&Path]) -> Self {
+        // Where there is no vGPU yet, the first number says that those to come have their own.
+        let of_none = [Path::new("")];
+        let sockets = if sockets.is_empty() { &of_none } else { sockets };
         if !may_change_user() {
             return Self::of_the_daemon("the daemon is not root (CAP_SETUID, CAP_SETGID, CAP_KILL)");
         }
@@ -99,6 +102,23 @@ impl Accounts {
     /// That of the engines of this vGPU; none for the daemon's.
     pub fn of_vgpu(&self, index: usize) -> Option<Arc<Account>> {
         self.each.get(index).or(self.each.first()).cloned()
+    }
+
+    /// That of the engines of a vGPU that comes later, at this socket; none for the daemon's. `others` have those that are there.
+    ///
+    /// # Errors
+    /// In words: no number is left that nothing has.
+    pub fn of_new(&self, socket: &Path, others: &BTreeSet<u32>) -> Result<Option<Arc<Account>>, String> {
+        let Some(first) = self.each.first() else { return Ok(None) };
+        if first.tasks.is_none() {
+            return Ok(Some(Arc::clone(first)));
+        }
+        let numbers = free_numbers(&[socket], |number| others.contains(&number) || is_taken(number));
+        let number = numbers.and_then(|numbers| numbers.first().copied());
+        let number = number
+            .ok_or_else(|| format!("of the users {} to {} none is free", RANGE.start, RANGE.end - 1))?;
+        let groups: Vec<u32> = first.groups.iter().copied().filter(|group| !RANGE.contains(group)).collect();
+        Ok(Some(Arc::new(made_up(number, &groups))))
     }
 
     /// Why it is this one.
@@ -301,6 +321,18 @@ mod tests {
             node("nvidiactl", 0o660, 0);
             assert_eq!(groups_of_gpus(dev), Err(dev.join("nvidiactl")), "root's group is given to no engine");
         }
+    }
+
+    #[test]
+    fn a_vgpu_that_comes_later_has_a_number_that_none_has() {
+        let socket = Path::new("/run/vm7.sock");
+        let first = own_account();
+        let own = first.of_new(socket, &BTreeSet::new()).unwrap().unwrap();
+        assert!(RANGE.contains(&own.uid) && own.groups == [own.uid], "{own:?}");
+        let other = first.of_new(socket, &BTreeSet::from([own.uid])).unwrap().unwrap();
+        assert_ne!(other.uid, own.uid);
+        assert!(first.of_new(socket, &RANGE.collect()).unwrap_err().contains("none is free"));
+        assert_eq!(Accounts::of_the_daemon("none").of_new(socket, &BTreeSet::new()), Ok(None));
     }
 
     /// The account of the daemon works or not, and the others do or not.

@@ -57,8 +57,10 @@ pub fn check(options: &HostOptions) -> Result<(), HostError> {
 pub fn objections(options: &HostOptions) -> Vec<Objection> {
     let mut all = Vec::new();
     let mut object = |option: &'static str, text: String| all.push(Objection { vgpu: None, option, text });
-    if options.vgpus.is_empty() {
-        object("vgpu", "no vGPU: give --socket and --vram, or --vgpu name=…,socket=…,vram=…".to_owned());
+    if options.vgpus.is_empty() && options.control.is_none() {
+        let text = "no vGPU: give --socket and --vram, or --vgpu name=…,socket=…,vram=…; or --control, through which \
+                    `campanile ctl vgpu add` makes some later";
+        object("vgpu", text.to_owned());
     }
     for (index, vgpu) in options.vgpus.iter().enumerate() {
         let name = &vgpu.name;

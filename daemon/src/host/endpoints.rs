@@ -35,20 +35,16 @@ pub(super) fn make_endpoint(
 /// Lets others bring their vGPUs, where the operator says so.
 pub(super) fn open_door(
     options: &HostOptions,
-    endpoints: &[Arc<Endpoint>],
+    vgpus: Vec<Arc<Arriving>>,
     confiner: &Confiner,
     reach: &Reach,
 ) -> Result<Option<Arc<Arrivals>>, HostError> {
     let Some(at) = &options.migrate_listen else { return Ok(None) };
     let door = Door::open(at, options.migration.identity.as_ref())?;
-    let vgpus = endpoints.iter().map(|endpoint| Arc::clone(&endpoint.arriving)).collect();
     let serve = || Arrivals::serve(door, vgpus, options.migration.patience);
     let arrivals = Arc::new(confiner.within(Role::Arrivals, reach, serve)??);
     if let Some(address) = arrivals.address() {
         log::info!("migrations to here: {address}");
-    }
-    for endpoint in endpoints {
-        endpoint.open(Arc::clone(&arrivals));
     }
     Ok(Some(arrivals))
 }

@@ -1,9 +1,15 @@
 //! What holds engines: the operator's limits, and what this machine can do of them.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 
+use campanile_host_gpu::adapter::containment::Account;
 use campanile_host_gpu::adapter::containment::Cgroup;
 use campanile_host_gpu::adapter::containment::Containment;
 
@@ -45,8 +51,27 @@ pub enum Cgroups {
 /// Cgroups that are there as long as this.
 #[derive(Debug)]
 pub struct Made {
-    vgpus: BTreeMap<String, Arc<Cgroup>>,
-    _delegated: Delegated,
+    vgpus: Mutex<BTreeMap<String, Arc<Cgroup>>>,
+    /// Processes that the engines of a vGPU may be.
+    processes: u64,
+    delegated: Mutex<Delegated>,
+}
+
+impl Made {
+    fn add(&self, holding: &Holding, name: &str, vram_bytes: u64) -> io::Result<Arc<Cgroup>> {
+        let memory = holding.memory.map(|each| total(each, self.processes, vram_bytes));
+        let ceiling = Ceiling { memory, processes: self.processes, cpus: holding.cpus };
+        let folder = locked(&self.delegated).make_vgpu(name, ceiling)?;
+        let cgroup = Arc::new(Cgroup::open(&folder)?);
+        locked(&self.vgpus).insert(name.to_owned(), Arc::clone(&cgroup));
+        Ok(cgroup)
+    }
+
+    fn remove(&self, name: &str) {
+        if locked(&self.vgpus).remove(name).is_some() {
+            locked(&self.delegated).remove_vgpu(name);
+        }
+    }
 }
 
 impl Default for Holding {
@@ -82,16 +107,12 @@ impl Holding {
         all: impl IntoIterator<Item = (&'a str, u64)>,
         processes: u64,
     ) -> Result<Made, String> {
-        let mut delegated = Delegated::find()?;
-        let mut vgpus = BTreeMap::new();
+        let delegated = Mutex::new(Delegated::find()?);
+        let made = Made { vgpus: Mutex::default(), processes, delegated };
         for (name, vram_bytes) in all {
-            let memory = self.memory.map(|each| total(each, processes, vram_bytes));
-            let ceiling = Ceiling { memory, processes, cpus: self.cpus };
-            let folder = delegated.make_vgpu(name, ceiling);
-            let cgroup = folder.and_then(|folder| Cgroup::open(&folder));
-            vgpus.insert(name.to_owned(), Arc::new(cgroup.map_err(|error: io::Error| error.to_string())?));
+            made.add(self, name, vram_bytes).map_err(|error| error.to_string())?;
         }
-        Ok(Made { vgpus, _delegated: delegated })
+        Ok(made)
     }
 
     /// Why what the operator wants cannot be had, if it cannot.
@@ -107,18 +128,64 @@ impl Holding {
     /// For the engines of a vGPU, the `index`th; in `namespaces` of their own or not.
     pub fn of_vgpu(&self, index: usize, name: &str, namespaces: bool) -> Held {
         let (cgroup, why_no_cgroup) = match &self.cgroups {
-            Cgroups::Made(made) => (made.vgpus.get(name).cloned(), None),
+            Cgroups::Made(made) => (locked(&made.vgpus).get(name).cloned(), None),
             Cgroups::Unused(why) => (None, Some(why.clone())),
         };
-        let containment = Containment {
-            memory: self.memory,
-            cgroup,
-            account: self.accounts.of_vgpu(index),
-            namespaces,
-            ..Containment::default()
+        self.held(cgroup, why_no_cgroup, self.accounts.of_vgpu(index), namespaces)
+    }
+
+    /// For the engines of a vGPU that comes while the daemon serves, at this socket; `others` are the user numbers of those that
+    /// are there. [`Self::end_vgpu`] takes back what was made for it.
+    ///
+    /// # Errors
+    /// In words: no cgroup can be made, and CPUs are to be limited; no user is free.
+    pub fn begin_vgpu(
+        &self,
+        vgpu: (&str, u64),
+        socket: &Path,
+        others: &BTreeSet<u32>,
+        namespaces: bool,
+    ) -> Result<Held, String> {
+        let account = self.accounts.of_new(socket, others)?;
+        let (name, vram_bytes) = vgpu;
+        let (cgroup, why_no_cgroup) = match &self.cgroups {
+            Cgroups::Unused(why) => (None, Some(why.clone())),
+            Cgroups::Made(made) => match made.add(self, name, vram_bytes) {
+                Ok(cgroup) => (Some(cgroup), None),
+                Err(error) if self.cpus.is_some() => {
+                    return Err(format!("--engine-cpus needs a cgroup, and none can be made now: {error}"));
+                }
+                Err(error) => {
+                    log::warn!("vGPU {name}: its engines have no cgroup: {error}");
+                    (None, Some(error.to_string()))
+                }
+            },
         };
+        Ok(self.held(cgroup, why_no_cgroup, account, namespaces))
+    }
+
+    /// The engines of this vGPU have ended.
+    pub fn end_vgpu(&self, name: &str) {
+        if let Cgroups::Made(made) = &self.cgroups {
+            made.remove(name);
+        }
+    }
+
+    fn held(
+        &self,
+        cgroup: Option<Arc<Cgroup>>,
+        why_no_cgroup: Option<String>,
+        account: Option<Arc<Account>>,
+        namespaces: bool,
+    ) -> Held {
+        let memory = self.memory;
+        let containment = Containment { memory, cgroup, account, namespaces, ..Containment::default() };
         Held { containment, cpus: self.cpus, why_no_cgroup, why_account: self.accounts.why().to_owned() }
     }
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What all processes of a vGPU may take together.
@@ -128,40 +195,9 @@ fn total(each: u64, processes: u64, vram_bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::fs;
-    use std::path::PathBuf;
-    use std::sync::Arc;
 
-    use campanile_host_gpu::adapter::program::Program;
-
-    use super::Ceiling;
-    use super::Cgroups;
-    use super::Delegated;
     use super::Holding;
-    use super::Made;
     use super::total;
-    use crate::host::options::HostOptions;
-    use crate::host::options::VgpuOptions;
-    use crate::host::start::Host;
-
-    #[test]
-    fn cgroups_are_there_as_long_as_the_host() {
-        let folder = tempfile::tempdir().unwrap();
-        for (file, text) in [("cgroup.controllers", "memory\n"), ("cgroup.subtree_control", "")] {
-            fs::write(folder.path().join(file), text).unwrap();
-        }
-        let mut delegated = Delegated::within(folder.path(), 7).unwrap();
-        let of_vgpu = delegated.make_vgpu("a", Ceiling { memory: None, processes: 1, cpus: None }).unwrap();
-        let made = Arc::new(Made { vgpus: BTreeMap::new(), _delegated: delegated });
-        let vgpu = VgpuOptions::new("a".to_owned(), folder.path().join("a.sock"), 64 << 20);
-        let program = Program::new(PathBuf::from("/nonexistent/campanile"), Vec::new());
-        let holding = Holding { cgroups: Cgroups::Made(made), ..Holding::default() };
-        let host = Host::start(HostOptions { holding, ..HostOptions::new(vec![vgpu], program) }).unwrap();
-        assert!(of_vgpu.exists());
-        drop(host);
-        assert!(!of_vgpu.exists());
-    }
 
     #[test]
     fn a_vgpu_has_its_video_memory_and_the_memory_of_each_process() {

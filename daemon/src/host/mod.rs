@@ -7,12 +7,18 @@
 //! ```
 
 pub mod accounts;
+mod builder;
+mod changes;
 pub mod check;
 mod endpoints;
 pub mod engines;
 pub mod error;
+mod ground;
 pub mod holding;
 pub mod options;
+pub mod premises;
 pub mod probe;
+pub mod source;
 pub mod start;
 pub mod tracking;
+pub mod vgpu;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::sched::choice::Choice;
+use campanile_host_gpu::sched::parameters::Band;
 use campanile_host_gpu::sched::parameters::Settings;
 
 use super::engines::EngineOptions;
@@ -17,7 +18,6 @@ use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
 use crate::migration::settings::Settings as MigrationSettings;
 use crate::operator::http::address::Address;
-use crate::operator::reload::Reload;
 use crate::sched::awake::CpuLatency;
 use crate::sched::share::Share;
 use crate::vgpu::memory::vidmm::quota::Quota;
@@ -137,8 +137,6 @@ pub struct HostOptions {
     pub control: Option<PathBuf>,
     /// Where the socket for looking only is, if there is one.
     pub status: Option<PathBuf>,
-    /// What reads the configuration again, if the operator may ask for it.
-    pub reload: Option<Reload>,
     /// Where metrics are served, if they are.
     pub metrics: Option<Address>,
     /// Where browsers see the vGPUs, if they do.
@@ -154,6 +152,11 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
+    /// Whether a vGPU may have realtime work.
+    pub fn has_realtime(&self) -> bool {
+        self.vgpus.iter().any(|vgpu| vgpu.share.highest_band == Band::Realtime)
+    }
+
     /// These vGPUs, and everything else as it is where the operator says nothing, but that no vGPU goes to D3.
     pub fn new(vgpus: Vec<VgpuOptions>, program: Program) -> Self {
         Self {
@@ -170,7 +173,6 @@ impl HostOptions {
             window: true,
             control: None,
             status: None,
-            reload: None,
             metrics: None,
             web: None,
             migration: MigrationSettings::default(),

@@ -11,12 +11,14 @@
 //! client can make a vGPU's thread wait.
 
 pub mod client;
+pub mod estate;
 pub mod handler;
 pub mod held;
 pub mod http;
 pub mod line;
 pub mod metrics;
-pub mod reload;
+pub mod roster;
 pub mod socket;
 pub mod verb;
+pub mod vgpu;
 pub mod web;

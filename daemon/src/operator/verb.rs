@@ -195,6 +195,9 @@ pub enum Verb {
     },
     /// Read the configuration again, and change what can be changed while guests run; tell what needs a restart.
     Reload,
+    /// Make, change or remove a vGPU while the daemon serves.
+    #[command(subcommand)]
+    Vgpu(VgpuVerb),
     /// Show what is on its way to other daemons and from them, and how far.
     Migration,
     /// Show the memory of each vGPU: its quota, a picture of what lies where, and what is evicted.
@@ -218,6 +221,37 @@ pub enum Verb {
     },
 }
 
+/// What can be done with one vGPU: on the socket `{"verb": "vgpu", "action": NAME, …}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Subcommand)]
+#[serde(tag = "action", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum VgpuVerb {
+    /// Make one. It is there until it is removed or the daemon ends; files of the configuration keep it for longer.
+    Add {
+        /// As `campanile serve --vgpu` takes it: name=NAME,socket=PATH,vram=SIZE,...
+        #[arg(value_name = "SPEC")]
+        spec: String,
+    },
+    /// Remove one, with its socket, its engines and all that its guests have.
+    Remove {
+        /// The vGPU.
+        #[arg(value_name = "NAME")]
+        vgpu: String,
+        /// Also while a VM has it, or a migration brings it: the VMM sees its connection end, and the guest a lost device.
+        #[arg(long)]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
+    },
+    /// Set keys of one while its guests run: weight, cap, bands, vram-min, tdr-timeout and those of its nodes.
+    Set {
+        /// The vGPU.
+        #[arg(value_name = "NAME")]
+        vgpu: String,
+        /// The keys, as `campanile serve --vgpu` takes them: weight=300.
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        values: Vec<String>,
+    },
+}
+
 impl Verb {
     /// Whether it changes nothing, so that a socket for looking takes it.
     pub const fn only_looks(&self) -> bool {
@@ -229,6 +263,7 @@ impl Verb {
 mod tests {
     use super::EngineName;
     use super::Verb;
+    use super::VgpuVerb;
 
     #[test]
     fn an_engine_is_named_by_node_and_physical_adapter() {
@@ -250,6 +285,18 @@ mod tests {
             serde_json::from_str::<Verb>(r#"{"verb":"reset-adapter"}"#).unwrap(),
             Verb::ResetAdapter { vgpu: None }
         );
+        let remove = Verb::Vgpu(VgpuVerb::Remove { vgpu: "a".to_owned(), force: false });
+        let line = serde_json::to_string(&remove).unwrap();
+        assert_eq!(line, r#"{"verb":"vgpu","action":"remove","vgpu":"a"}"#);
+        assert_eq!(serde_json::from_str::<Verb>(&line).unwrap(), remove);
+        assert!(!remove.only_looks());
+        for wrong in [
+            r#"{"verb":"vgpu"}"#,
+            r#"{"verb":"vgpu","action":"grow"}"#,
+            r#"{"verb":"vgpu","action":"remove","vgpu":"a","hard":true}"#,
+        ] {
+            assert!(serde_json::from_str::<Verb>(wrong).is_err(), "{wrong}");
+        }
         for wrong in
             [r#"{"verb":"reset"}"#, r#"{"verb":"reset","vgpu":"a","force":1}"#, r#"{"verb":"x"}"#, "{}", "1"]
         {

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_daemon::migration::channel::address::Peer;
@@ -29,6 +30,7 @@ use crate::pair::SHORT;
 use crate::pair::Source;
 use crate::pair::Target;
 use crate::pair::VRAM_PAGES;
+use crate::pair::arriving;
 use crate::pair::eventually;
 use crate::pair::settings;
 
@@ -235,4 +237,22 @@ proptest! {
         // And it still serves.
         Liar::greeted(&target, &hello());
     }
+}
+
+#[test]
+fn a_vgpu_that_comes_later_is_taken_and_one_that_goes_loses_what_was_on_its_way() {
+    let target = Target::new(LONG);
+    target.arrivals.forget(NAME);
+    let refused = |source: &Source| source.departure.finish().unwrap_err().to_string();
+    let source = Source::new(settings(target.peer(), LONG));
+    assert!(refused(&source).contains("there is no vGPU"), "it went");
+    target.arrivals.add(Arc::new(arriving(NAME)));
+    assert!(!target.arrivals.awaits(NAME));
+    let _liar = Liar::greeted(&target, &hello());
+    assert!(target.arrivals.awaits(NAME));
+    target.arrivals.forget(NAME);
+    assert!(!target.arrivals.awaits(NAME) && target.is_clean(), "{:?}", target.bundles());
+    target.arrivals.add(Arc::new(arriving(NAME)));
+    let source = Source::new(settings(target.peer(), LONG));
+    source.departure.finish().unwrap();
 }

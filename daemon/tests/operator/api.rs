@@ -59,6 +59,15 @@ fn every_answer_is_as_the_guide_has_it() {
             collect(&served.ask(&[verb]), verb, &mut seen);
         }
     });
+    let spec = format!("name=c,socket={},vram=64M", served.folder.file("c.sock").display());
+    for (place, verb) in [
+        ("vgpu-add", ["add", &spec, ""]),
+        ("vgpu-set", ["set", "c", "weight=7"]),
+        ("vgpu-remove", ["remove", "c", ""]),
+    ] {
+        let words = std::iter::once("vgpu").chain(verb.into_iter().filter(|word| !word.is_empty()));
+        collect(&served.ask(&words.collect::<Vec<_>>()), place, &mut seen);
+    }
     let told = told();
     let mut missing = String::new();
     for (place, kinds) in &seen {

@@ -8,6 +8,7 @@ mod metrics;
 mod reload;
 mod served;
 mod top;
+mod vgpus;
 mod web;
 mod work;
 

@@ -47,7 +47,7 @@ fn connect(served: &Served) -> UnixStream {
     stream
 }
 
-fn scrape(served: &Served) -> String {
+pub(crate) fn scrape(served: &Served) -> String {
     body(connect(served))
 }
 

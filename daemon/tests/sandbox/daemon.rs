@@ -115,7 +115,7 @@ fn the_daemon_gains_no_privilege_and_leaves_no_core_and_says_so() {
         for thread in scene.threads() {
             let status = status(&thread);
             let left = match status("Name").as_str() {
-                "campanile" | "engines" => continue,
+                "campanile" | "engines" | "vgpus" => continue,
                 // CAP_KILL, CAP_DAC_OVERRIDE.
                 name if name.starts_with("vgpu-") => 1 << 5,
                 name if name.starts_with("control") => 1 << 1,
@@ -128,12 +128,29 @@ fn the_daemon_gains_no_privilege_and_leaves_no_core_and_says_so() {
             assert_eq!(status("Seccomp"), "2", "a filter of {}", status("Name"));
         }
         for thread in said["threads"].as_array().unwrap() {
-            let is_free = matches!(thread["name"].as_str(), Some("campanile" | "engines"));
+            let is_free = matches!(thread["name"].as_str(), Some("campanile" | "engines" | "vgpus"));
             assert_eq!(thread["seccomp"], !is_free, "{thread}");
         }
         let text = scene.ctl(&["status"]);
         assert!(text.contains("CONFINED") && text.contains("never"), "{text}");
     });
+}
+
+#[test]
+fn a_vgpu_that_comes_later_is_served_by_threads_as_confined_as_those_of_the_start() {
+    let scene = Scene::start(&[]);
+    let socket = scene.socket().with_file_name("later.sock");
+    scene.ctl(&["vgpu", "add", &format!("name=later,socket={},vram=64M", socket.display())]);
+    run_copies(&socket, || {
+        let of_fronts = scene.threads().into_iter().map(|thread| status(&thread));
+        let of_fronts: Vec<_> = of_fronts.filter(|status| status("Name") == "vgpu-socket").collect();
+        let [first, later] = &of_fronts[..] else { panic!("{} threads", of_fronts.len()) };
+        for field in ["NoNewPrivs", "CapInh", "CapPrm", "CapEff", "Seccomp", "Seccomp_filters"] {
+            assert_eq!(first(field), later(field), "{field}");
+        }
+        assert_eq!((later("Seccomp"), later("NoNewPrivs")), ("2".to_owned(), "1".to_owned()));
+    });
+    scene.ctl(&["vgpu", "remove", "later", "--force"]);
 }
 
 #[test]

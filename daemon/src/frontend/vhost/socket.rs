@@ -91,6 +91,11 @@ impl VgpuSocket {
         &self.path
     }
 
+    /// Whether a front-end is connected.
+    pub fn has_front_end(&self) -> bool {
+        self.stop.current.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Ends the session, removes the socket file, and waits for the threads.
     pub fn shutdown(mut self) {
         self.end();

@@ -188,6 +188,23 @@ impl Arrivals {
         Ok(claim)
     }
 
+    /// Takes what comes for this vGPU, too.
+    pub fn add(&self, vgpu: Arc<Arriving>) {
+        self.shared.registry.add(vgpu);
+    }
+
+    /// Takes nothing more for this vGPU; what is on its way to it is dropped.
+    pub fn forget(&self, vgpu: &str) {
+        for bundle in self.shared.registry.forget(vgpu) {
+            bundle.drop_for(&"the vGPU was removed");
+        }
+    }
+
+    /// Whether anything is on its way to this vGPU.
+    pub fn awaits(&self, vgpu: &str) -> bool {
+        self.shared.registry.awaits(vgpu)
+    }
+
     /// What is here, for people and scripts.
     pub fn describe(&self) -> Value {
         json!({

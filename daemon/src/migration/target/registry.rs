@@ -32,13 +32,35 @@ const SHOWN: usize = 100;
 
 /// Which bundles there are.
 pub(super) struct Registry {
-    vgpus: Vec<Arc<Arriving>>,
+    vgpus: Mutex<Vec<Arc<Arriving>>>,
     entries: Mutex<Entries>,
 }
 
 impl Registry {
     pub(super) fn new(vgpus: Vec<Arc<Arriving>>) -> Self {
-        Self { vgpus, entries: Mutex::default() }
+        Self { vgpus: Mutex::new(vgpus), entries: Mutex::default() }
+    }
+
+    /// Takes what comes for this one, too.
+    pub(super) fn add(&self, vgpu: Arc<Arriving>) {
+        locked(&self.vgpus).push(vgpu);
+    }
+
+    /// Takes nothing more for this one; what is on its way to it.
+    pub(super) fn forget(&self, vgpu: &str) -> Vec<Arc<Bundle>> {
+        locked(&self.vgpus).retain(|known| known.name != vgpu);
+        let mut all = self.all();
+        all.retain(|bundle| bundle.vgpu == vgpu);
+        all
+    }
+
+    fn vgpu(&self, name: &str) -> Option<Arc<Arriving>> {
+        locked(&self.vgpus).iter().find(|vgpu| vgpu.name == name).cloned()
+    }
+
+    /// Whether anything is on its way to this one.
+    pub(super) fn awaits(&self, vgpu: &str) -> bool {
+        locked(&self.entries).bundles.values().any(|bundle| bundle.vgpu == vgpu && !bundle.is_over())
     }
 
     /// Enters a new bundle, or says which check failed. Nothing is kept of one that is refused.
@@ -47,9 +69,8 @@ impl Registry {
         hello: &Hello,
         credentials: &Credentials,
     ) -> Result<(u32, Arc<Bundle>), String> {
-        let vgpu = self.vgpus.iter().find(|vgpu| vgpu.name == hello.vgpu);
-        let vgpu =
-            vgpu.ok_or_else(|| format!("there is no vGPU \"{}\" here", printable(&hello.vgpu, SHOWN)))?;
+        let none = || format!("there is no vGPU \"{}\" here", printable(&hello.vgpu, SHOWN));
+        let vgpu = self.vgpu(&hello.vgpu).ok_or_else(none)?;
         vgpu.allow(credentials)?;
         let version = vgpu.examine(hello)?;
         let mut entries = locked(&self.entries);
@@ -65,6 +86,10 @@ impl Registry {
             .and_then(|stage| Bundle::new(hello.bundle, &hello.vgpu, hello.streams, stage))
             .map_err(|error| format!("no memory for vGPU {}: {error}", hello.vgpu))?;
         let bundle = Arc::new(bundle);
+        // One that went meanwhile finds no bundle to drop, or this finds it gone.
+        if self.vgpu(&hello.vgpu).is_none() {
+            return Err(none());
+        }
         entries.bundles.insert(hello.bundle, Arc::clone(&bundle));
         Ok((version, bundle))
     }
@@ -73,7 +98,7 @@ impl Registry {
     pub(super) fn join(&self, id: BundleId, credentials: &Credentials) -> Result<Arc<Bundle>, String> {
         let none = || format!("bundle {id} awaits no line");
         let bundle = locked(&self.entries).bundles.get(&id).cloned().ok_or_else(none)?;
-        if let Some(vgpu) = self.vgpus.iter().find(|vgpu| vgpu.name == bundle.vgpu) {
+        if let Some(vgpu) = self.vgpu(&bundle.vgpu) {
             vgpu.allow(credentials)?;
         }
         let taken =

@@ -1,5 +1,6 @@
 //! One look at everything.
 
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -13,7 +14,8 @@ use super::family::Labels;
 use super::family::Value;
 use super::names;
 use super::nodes;
-use crate::operator::handler::Vgpu;
+use crate::operator::roster::Roster;
+use crate::operator::vgpu::Vgpu;
 use crate::vgpu::control::orders::Order;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::tdr::reason::Reason;
@@ -24,13 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Where numbers come from.
 #[derive(Debug)]
 pub struct Source {
-    vgpus: Vec<Vgpu>,
+    roster: Arc<Roster>,
 }
 
 impl Source {
-    /// These vGPUs.
-    pub fn new(vgpus: Vec<Vgpu>) -> Self {
-        Self { vgpus }
+    /// These vGPUs, and those that come.
+    pub fn new(roster: Arc<Roster>) -> Self {
+        Self { roster }
     }
 
     /// All numbers as OpenMetrics.
@@ -40,7 +42,7 @@ impl Source {
         let info = families.family("build_info", "The version of the daemon", Kind::Gauge);
         info.add(version, Value::Whole(1));
         let ends = Instant::now() + PATIENCE;
-        for vgpu in &self.vgpus {
+        for vgpu in self.roster.all().iter() {
             let left = ends.saturating_duration_since(Instant::now());
             let said = vgpu.commands.ask(Order::Describe, left);
             let hears = !matches!(said, Err(OrderError::Late | OrderError::Full));

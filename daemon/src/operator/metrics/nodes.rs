@@ -8,7 +8,7 @@ use super::family::Families;
 use super::family::Kind;
 use super::family::Labels;
 use super::family::Value;
-use crate::operator::handler::Vgpu;
+use crate::operator::vgpu::Vgpu;
 
 /// A family of nodes: its name, what it says, of what kind, and the field of the thread's description.
 type OfThread = (&'static str, &'static str, Kind, &'static str);

@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn a_text_is_good_for_a_second() {
         let (now, old) = (Instant::now(), Arc::from("old"));
-        let mut scrapes = Scrapes { source: Source::new(Vec::new()), text: Some((now + FRESH, old)) };
+        let mut scrapes = Scrapes { source: Source::new(Arc::default()), text: Some((now + FRESH, old)) };
         assert_eq!(&*scrapes.fresh(), "old");
         scrapes.text = Some((now.checked_sub(FRESH).unwrap(), Arc::from("old")));
         assert!(scrapes.fresh().contains("campanile_build_info"));

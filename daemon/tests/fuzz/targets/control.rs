@@ -13,10 +13,11 @@ use campanile_daemon::migration::source::departure::Departure;
 use campanile_daemon::migration::target::arriving::Arriving;
 use campanile_daemon::operator::client::Reply;
 use campanile_daemon::operator::handler::Handler;
-use campanile_daemon::operator::handler::Vgpu;
 use campanile_daemon::operator::held::Held;
 use campanile_daemon::operator::line::MAX_LINE;
+use campanile_daemon::operator::roster::Roster;
 use campanile_daemon::operator::socket;
+use campanile_daemon::operator::vgpu::Vgpu;
 use campanile_daemon::vgpu::config::Current;
 use serde_json::Value;
 
@@ -77,7 +78,7 @@ fn vgpu(name: &str) -> Vgpu {
 pub(crate) fn run(bytes: &[u8]) -> Came {
     let Some((most, lines)) = bytes.split_first() else { return Came::default() };
     let handler = Handler::new(
-        NAMES.iter().map(|name| vgpu(name)).collect(),
+        Arc::new(Roster::new(NAMES.iter().map(|name| vgpu(name)).collect())),
         None,
         Arc::new(Confiner::new(Confinement::Off)),
     );
@@ -126,6 +127,9 @@ pub(crate) fn lines(most: u8) -> Vec<u8> {
         r#"{"verb":"attach","vgpu":"a","file":"/nowhere/file"}"#,
         r#"{"verb":"attach","vgpu":"a"}"#,
         r#"{"verb":"allow","vgpu":"c"}"#,
+        r#"{"verb":"vgpu","action":"add","spec":"name=c,socket=/nowhere/c,vram=64M"}"#,
+        r#"{"verb":"vgpu","action":"remove","vgpu":"a","force":true}"#,
+        r#"{"verb":"vgpu","action":"set","vgpu":"a","values":["weight=3"]}"#,
         "no command",
         "",
     ];

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::Weak;
 
 /// Steps in which watchers are told of what is left.
 const STEPS: u64 = 64;
@@ -64,11 +65,11 @@ pub struct Pool {
     left: Option<Mutex<u64>>,
     /// Bytes of a step: watchers are told when what is left comes to another.
     step: u64,
-    watchers: Mutex<Vec<Watcher>>,
+    watchers: Mutex<Vec<Weak<Watcher>>>,
 }
 
-/// An observer that is told when there is more or less left. Called by any thread; does not block.
-pub type Watcher = Box<dyn Fn() + Send + Sync>;
+/// An observer that is told when there is more or less left, as long as someone has it. Called by any thread; does not block.
+pub type Watcher = dyn Fn() + Send + Sync;
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,14 +96,17 @@ impl Pool {
     }
 
     /// Tells an observer of changes, from now on.
-    pub fn watch(&self, watcher: Watcher) {
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
+    pub fn watch(&self, watcher: &Arc<Watcher>) {
+        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        watchers.retain(|known| known.strong_count() > 0);
+        watchers.push(Arc::downgrade(watcher));
     }
 
     /// What was left has changed.
     fn changed(&self, before: u64, after: u64) {
         if before / self.step != after / self.step {
-            self.watchers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|watcher| watcher());
+            let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+            watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher());
         }
     }
 
@@ -131,6 +135,12 @@ impl Standing {
     }
 }
 
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 /// What a guest is told of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
@@ -144,6 +154,27 @@ impl Account {
     /// Of a vGPU that has nothing yet, and whose minimum `pool` knows.
     pub fn new(quota: Quota, pool: Arc<Pool>) -> Self {
         Self { pool, standing: Mutex::new(Standing { quota, committed: 0 }) }
+    }
+
+    /// Of a vGPU that comes later: its minimum is taken of what is left.
+    ///
+    /// # Errors
+    /// The host has less left. Nothing was changed.
+    pub fn open(quota: Quota, pool: &Arc<Pool>) -> Result<Self, QuotaError> {
+        let account = Self::new(Quota { min: 0, ..quota }, Arc::clone(pool));
+        account.set_min(quota.min)?;
+        Ok(account)
+    }
+
+    /// The vGPU is gone: all that it had, and was to have at the least, is given back, and it gets no more.
+    pub fn close(&self) {
+        let _within = self.set_min(0);
+        let mut standing = self.standing();
+        let committed = standing.committed;
+        standing.quota = Quota { min: 0, max: committed };
+        drop(standing);
+        self.release(committed);
+        self.standing().quota.max = 0;
     }
 
     /// What it may have.
@@ -234,135 +265,4 @@ impl Account {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
-    use std::sync::atomic::Ordering;
-    use std::thread;
-
-    use super::Account;
-    use super::Budget;
-    use super::Pool;
-    use super::Quota;
-    use super::QuotaError;
-
-    fn pair(total: u64, quotas: [Quota; 2]) -> [Account; 2] {
-        let pool = Pool::new(Some(total), quotas.map(|quota| quota.min)).unwrap();
-        quotas.map(|quota| Account::new(quota, Arc::clone(&pool)))
-    }
-
-    #[test]
-    fn a_minimum_that_changes_is_taken_of_the_host_beyond_what_is_allocated() {
-        let quota = |min, max| Quota { min, max };
-        let [a, b] = pair(100, [quota(10, 100), quota(20, 100)]);
-        a.commit(30).unwrap();
-        assert_eq!(b.budget(), Budget { committed: 0, available: 70 });
-        a.set_min(25).unwrap();
-        assert_eq!(b.budget().available, 70, "its minimum is within what it has");
-        a.set_min(60).unwrap();
-        assert_eq!((b.budget().available, a.budget().available), (40, 50));
-        assert_eq!(a.set_min(90), Err(QuotaError::Host { wanted: 30, left: 20 }));
-        assert_eq!(a.set_min(101), Err(QuotaError::Vgpu { wanted: 101, left: 100, max: 100 }));
-        assert_eq!(a.quota(), quota(60, 100), "nothing was changed");
-        a.set_min(0).unwrap();
-        assert_eq!((b.budget().available, a.budget().available), (70, 50));
-        a.release(30);
-        assert_eq!((b.budget().available, a.budget().available), (100, 80));
-    }
-
-    #[test]
-    fn a_minimum_is_there_whatever_others_take() {
-        let [a, b] = pair(100, [Quota { min: 30, max: 200 }, Quota { min: 20, max: 50 }]);
-        a.commit(80).unwrap();
-        assert_eq!(a.commit(1), Err(QuotaError::Host { wanted: 1, left: 0 }));
-        assert_eq!(b.budget().available, 20);
-        assert_eq!(b.commit(21), Err(QuotaError::Host { wanted: 21, left: 20 }));
-        b.commit(20).unwrap();
-        a.release(10);
-        assert_eq!(b.budget().available, 10);
-        b.commit(10).unwrap();
-        a.release(70);
-        assert_eq!(b.commit(21), Err(QuotaError::Vgpu { wanted: 21, left: 20, max: 50 }));
-        assert_eq!(a.budget().available, 70);
-    }
-
-    #[test]
-    fn sums_that_overflow_are_refused() {
-        let [a, _] = pair(u64::MAX, [Quota { min: 0, max: u64::MAX }, Quota { min: 0, max: 1 }]);
-        a.commit(u64::MAX).unwrap();
-        assert!(a.commit(1).is_err());
-        assert!(a.commit(u64::MAX).is_err());
-        assert!(Pool::new(Some(u64::MAX), [u64::MAX, 1]).is_ok(), "a sum past the end is the end");
-        assert!(Pool::new(Some(10), [6, 5]).is_err());
-    }
-
-    /// How often watchers are told of each of these changes: bytes allocated, or freed where negative.
-    fn told(pool: &Arc<Pool>, account: &Account, changes: &[i64]) -> Vec<u64> {
-        let count = Arc::new(AtomicU64::new(0));
-        let its = Arc::clone(&count);
-        pool.watch(Box::new(move || {
-            its.fetch_add(1, Ordering::Relaxed);
-        }));
-        let change = |bytes: &i64| {
-            match u64::try_from(*bytes) {
-                Ok(bytes) => account.commit(bytes).unwrap(),
-                Err(_) => account.release(bytes.unsigned_abs()),
-            }
-            count.swap(0, Ordering::Relaxed)
-        };
-        changes.iter().map(change).collect()
-    }
-
-    #[test]
-    fn watchers_are_told_when_what_is_left_for_all_passes_a_step_and_at_no_other_time() {
-        let quota = Quota { min: 50, max: u64::MAX };
-        let of = |total: Option<u64>| {
-            let pool = Pool::new(total, [quota.min]).unwrap();
-            let account = Account::new(quota, Arc::clone(&pool));
-            assert_eq!(account.quota(), quota);
-            (pool, account)
-        };
-        // 64 steps of 100 bytes, beside the minimum.
-        let (pool, account) = of(Some(6450));
-        let changes = [50, 1, 98, 1, 1, -1, -1, -99, -50];
-        assert_eq!(told(&pool, &account, &changes), [0, 1, 0, 0, 1, 1, 0, 1, 0]);
-        // A byte is the shortest step.
-        let (pool, account) = of(Some(60));
-        assert_eq!(told(&pool, &account, &[50, 1, 9, -10]), [0, 1, 1, 1]);
-        let (pool, account) = of(None);
-        assert_eq!(told(&pool, &account, &[50, 1 << 40, -50]), [0, 0, 0]);
-        assert_eq!(account.budget(), Budget { committed: 1 << 40, available: u64::MAX - (1 << 40) });
-    }
-
-    #[test]
-    fn many_threads_never_get_more_than_there_is() {
-        let accounts = Arc::new(pair(1000, [Quota { min: 100, max: 900 }, Quota { min: 50, max: 700 }]));
-        let workers: Vec<_> = (0..8)
-            .map(|worker: usize| {
-                let accounts = Arc::clone(&accounts);
-                thread::spawn(move || {
-                    let account = &accounts[worker % 2];
-                    let mut held = Vec::new();
-                    for round in 0..20_000u64 {
-                        let bytes = round.wrapping_mul(2_654_435_761) % 97 + 1;
-                        if account.commit(bytes).is_ok() {
-                            held.push(bytes);
-                        }
-                        let [a, b] = accounts.each_ref().map(|account| account.budget().committed);
-                        assert!(a <= 900 && b <= 700, "{a} and {b}");
-                        if round % 3 != 0 {
-                            held.pop().into_iter().for_each(|bytes| account.release(bytes));
-                        }
-                    }
-                    held.into_iter().for_each(|bytes| account.release(bytes));
-                })
-            })
-            .collect();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
-        let [a, b] = accounts.each_ref().map(Account::budget);
-        assert_eq!((a.committed, a.available), (0, 900));
-        assert_eq!((b.committed, b.available), (0, 700));
-        accounts[0].commit(900).unwrap();
-        assert_eq!(accounts[1].budget().available, 100, "no byte was lost");
-    }
-}
+mod tests;

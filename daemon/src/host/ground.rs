@@ -1,0 +1,212 @@
+//! What the vGPUs of a daemon have in common, and how one of them begins.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use campanile_host_gpu::cpu_slice;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::log_limit::LogLimit;
+use campanile_host_gpu::sched::parameters::Settings;
+
+use super::endpoints::make_endpoint;
+use super::error::HostError;
+use super::options::FrontOptions;
+use super::options::HostOptions;
+use super::options::VgpuOptions;
+use crate::confine::confiner::Confiner;
+use crate::confine::roles::Reach;
+use crate::confine::roles::Role;
+use crate::frontend::fs::front::FsDevice;
+use crate::frontend::gpu::device::GpuDevice;
+use crate::frontend::vhost::counters::Counters as ShellCounters;
+use crate::frontend::vhost::device::Device;
+use crate::frontend::vhost::socket::VgpuSocket;
+use crate::listener::Listener;
+use crate::listener::SocketError;
+use crate::migration::target::arrivals::Arrivals;
+use crate::operator::held::Held;
+use crate::operator::vgpu;
+use crate::sched::meter::Meters;
+use crate::sched::thread::Supervisor;
+use crate::vgpu::config::Compute;
+use crate::vgpu::config::Config;
+use crate::vgpu::config::Current;
+use crate::vgpu::control::orders::Orders;
+use crate::vgpu::counters::Counters;
+use crate::vgpu::doorbells::switch::NotifySwitch;
+use crate::vgpu::memory::dirty::TrackerBoard;
+use crate::vgpu::memory::vidmm::quota::Account;
+use crate::vgpu::memory::vidmm::quota::Pool;
+use crate::vgpu::memory::vidmm::quota::Watcher;
+use crate::vgpu::objects::budget::Budget;
+use crate::vgpu::tdr::reports::Clerk;
+use crate::vgpu::tdr::reports::Reports;
+use crate::vgpu::tdr::standing::Standing;
+
+/// What all vGPUs share, as long as the daemon lives.
+#[derive(Debug)]
+pub(super) struct Ground {
+    pub(super) confiner: Arc<Confiner>,
+    /// What the threads of a front may reach.
+    pub(super) reach: Reach,
+    pub(super) supervisor: Arc<Supervisor>,
+    pub(super) compute: Compute,
+    pub(super) tracking: Method,
+    pub(super) reports: Arc<Reports>,
+    pub(super) pool: Arc<Pool>,
+    /// Whether CPUs are kept awake for realtime work: the file is opened at start or never.
+    pub(super) keeps_awake: bool,
+    /// Where others bring theirs, if they may.
+    pub(super) arrivals: OnceLock<Arc<Arrivals>>,
+}
+
+/// A vGPU that is served. Dropping it ends its session.
+pub(super) struct Served {
+    /// What the operator reaches of it.
+    pub(super) known: vgpu::Vgpu,
+    pub(super) trackers: Arc<TrackerBoard>,
+    pub(super) socket: VgpuSocket,
+    /// Is told of the memory that is left for all.
+    _watcher: Arc<Watcher>,
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+impl Ground {
+    /// Serves a vGPU of a daemon with these options. What it gets beyond those of the daemon: its account, and what holds its engines.
+    ///
+    /// # Errors
+    /// Its socket cannot be had, or a thread, a descriptor.
+    pub(super) fn begin(
+        &self,
+        options: &HostOptions,
+        vgpu: &VgpuOptions,
+        account: Account,
+        held: Held,
+    ) -> Result<Served, HostError> {
+        let account = Arc::new(account);
+        let log = LogLimit::new(&vgpu.name);
+        let trackers = Arc::new(TrackerBoard::default());
+        let meters = Arc::new(Meters::default());
+        let config = Arc::new(self.config(options, vgpu, &account, &held, (&log, &trackers, &meters))?);
+        let endpoint = Arc::new(make_endpoint(options, vgpu, &config)?);
+        let (orders, notify) = (Arc::clone(&config.orders), Arc::clone(&config.notify));
+        let nudged = Arc::clone(&orders);
+        let watcher: Arc<Watcher> = Arc::new(move || nudged.nudge());
+        self.pool.watch(&watcher);
+        let (standing, budget) = (Arc::clone(&config.standing), Arc::clone(&config.budget));
+        let current = Arc::new(Current::new(config));
+        let its_config = Arc::clone(&current);
+        let counters = Arc::new(Counters::default());
+        let shell_counters = Arc::new(ShellCounters::default());
+        let session_counters = Arc::clone(&counters);
+        let its_endpoint = Arc::clone(&endpoint);
+        let front = vgpu.front.clone();
+        let factory = move || {
+            // Each connection is served by the thread that calls this, and by those that it starts.
+            cpu_slice::shorten();
+            let (config, counters) = (its_config.get(), Arc::clone(&session_counters));
+            let endpoint = Arc::clone(&its_endpoint);
+            Ok(match &front {
+                FrontOptions::Gpu => {
+                    Box::new(GpuDevice::moving((), config, counters, endpoint)?) as Box<dyn Device>
+                }
+                FrontOptions::Fs(options) => {
+                    Box::new(FsDevice::moving(options.clone(), config, counters, endpoint)?)
+                }
+            })
+        };
+        let failed = |error: SocketError| HostError::Vgpu { name: vgpu.name.clone(), source: error.into() };
+        let listener = Listener::bind(&vgpu.socket).map_err(failed)?;
+        let its_counters = Arc::clone(&shell_counters);
+        let its_log = Arc::clone(&log);
+        let serve = move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters));
+        let socket = self.confiner.within(Role::Front, &self.reach, serve)?.map_err(failed)?;
+        let (mib, path) = (vgpu.vram_bytes >> 20, vgpu.socket.display());
+        log::info!("vGPU {}: {mib} MiB, serving {path}", vgpu.name);
+        let known = vgpu::Vgpu {
+            name: vgpu.name.clone(),
+            socket: vgpu.socket.clone(),
+            detaches: vgpu.front == FrontOptions::Gpu,
+            vram_bytes: vgpu.vram_bytes,
+            account,
+            budget,
+            notify,
+            commands: orders,
+            standing,
+            counters,
+            current,
+            engines: options.engines.count,
+            meters,
+            shell_counters,
+            endpoint,
+            held,
+            log,
+        };
+        Ok(Served { known, trackers, socket, _watcher: watcher })
+    }
+
+    fn config(
+        &self,
+        options: &HostOptions,
+        vgpu: &VgpuOptions,
+        account: &Arc<Account>,
+        held: &Held,
+        (log, trackers, meters): (&Arc<LogLimit>, &Arc<TrackerBoard>, &Arc<Meters>),
+    ) -> Result<Config, HostError> {
+        let [compute_timeout, copy_timeout] = options.timeouts;
+        let normal_share = options.scheduling.normal_share;
+        Ok(Config {
+            name: vgpu.name.clone(),
+            vram_bytes: vgpu.vram_bytes,
+            account: Arc::clone(account),
+            single_use: vgpu.single_use,
+            engines: options.engines.count,
+            doorbells: options.engines.doorbells,
+            doorbell_modes: options.engines.doorbell_modes,
+            notify: Arc::new(NotifySwitch::new(&options.engines.doorbell_modes)?),
+            spin: options.engines.spin,
+            slice: options.engines.slice,
+            d3_after: options.engines.d3_after,
+            tracking: self.tracking,
+            trackers: Arc::clone(trackers),
+            meters: Arc::clone(meters),
+            sandbox: options.engines.sandbox,
+            window: options.window && vgpu.front == FrontOptions::Gpu,
+            vulkan_device: options.engines.vulkan_device.clone(),
+            launcher: Arc::new(options.engines.program.of(&vgpu.name, held.containment.clone())),
+            compute: self.compute.clone(),
+            supervisor: Arc::clone(&self.supervisor),
+            orders: Arc::new(Orders::new()?),
+            policy: options.policy,
+            scheduler: options.scheduling.policy,
+            bands: Settings { normal_share, ..Settings::default() },
+            share: vgpu.share,
+            timeouts: [vgpu.timeouts[0].unwrap_or(compute_timeout), vgpu.timeouts[1].unwrap_or(copy_timeout)],
+            standing: Arc::new(Standing::default()),
+            reports: Arc::clone(&self.reports),
+            spares: options.engines.spares,
+            freeze_limit: options.freeze_limit,
+            budget: Arc::new(Budget::new(options.vm_budget)),
+            clerk: Arc::new(Clerk::default()),
+            log: Arc::clone(log),
+        })
+    }
+}
+
+/// An error with all that led to it, in one line.
+pub(super) fn whole(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
