@@ -92,7 +92,10 @@ cgroup_hog() {
     else
         fail "$claim" "$output_of_a; oom_kill $found"
     fi
-    claim_guest host "and so is the operator" "WARN .* a: copy engine: .* cgroup was used up" 10 "mv /bin/aside $loader; cat log"
+    claim="and two processes that it had ran on --engine-cpus"
+    of_vgpu a cpu.stat
+    if [[ $found =~ nr_throttled\ [1-9] ]]; then pass "$claim"; else fail "$claim" "$found"; fi
+    claim_guest host "and the operator is told why" "WARN .* a: copy engine: .* cgroup was used up" 10 "mv /bin/aside $loader; cat log"
     claim_guest host "its vGPU goes on with the next engine" ' submissions' 60 "$(work a 1)"
     claim="and the other vGPU, at work meanwhile with the same engine, has lost nothing"
     kills_of b

@@ -51,10 +51,12 @@ pub enum Cgroups {
 /// Cgroups that are there as long as this.
 #[derive(Debug)]
 pub struct Made {
-    vgpus: Mutex<BTreeMap<String, Arc<Cgroup>>>,
+    /// By the names of vGPUs.
+    pub vgpus: Mutex<BTreeMap<String, Arc<Cgroup>>>,
     /// Processes that the engines of a vGPU may be.
-    processes: u64,
-    delegated: Mutex<Delegated>,
+    pub processes: u64,
+    /// The one that they are in.
+    pub delegated: Mutex<Delegated>,
 }
 
 impl Made {

@@ -7,10 +7,16 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::Mutex;
 use std::time::Duration;
 
+use campanile_daemon::confine::cgroup::Ceiling;
+use campanile_daemon::confine::cgroup::Delegated;
 use campanile_daemon::host::engines::EngineOptions;
+use campanile_daemon::host::holding::Cgroups;
 use campanile_daemon::host::holding::Holding;
+use campanile_daemon::host::holding::Made;
 use campanile_daemon::host::options::HostOptions;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
@@ -104,4 +110,26 @@ fn is_lost_and_others_go_on(hog: &str) {
     fs::remove_file(&marker).unwrap();
     Bystander::new(&vm).compute();
     other.compute();
+}
+
+/// In a folder with the kernel's names: what a kernel makes of it, `ci/e2e-qemu --only cgroups` shows.
+#[test]
+fn cgroups_are_there_as_long_as_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, text) in [("cgroup.controllers", "memory\n"), ("cgroup.subtree_control", "")] {
+        fs::write(folder.path().join(file), text).unwrap();
+    }
+    let mut delegated = Delegated::within(folder.path(), 7).unwrap();
+    let of_vgpu = delegated.make_vgpu("a", Ceiling { memory: None, processes: 1, cpus: None }).unwrap();
+    let made = Made { vgpus: Mutex::default(), processes: 1, delegated: Mutex::new(delegated) };
+    let cgroups = Cgroups::Made(Arc::new(made));
+    let vgpu = VgpuOptions::new("a".to_owned(), folder.path().join("a.sock"), 64 << 20);
+    let nothing = |name: &str| (name.to_owned(), "/nonexistent".to_owned());
+    let engine = PathBuf::from(env!("CARGO_BIN_EXE_campanile"));
+    let program = Program::new(engine, vec![nothing("VK_DRIVER_FILES"), nothing("VK_ICD_FILENAMES")]);
+    let holding = Holding { cgroups, ..Holding::default() };
+    let host = Host::start(HostOptions { holding, ..HostOptions::new(vec![vgpu], program) }).unwrap();
+    assert!(of_vgpu.exists());
+    drop(host);
+    assert!(!of_vgpu.exists());
 }
