@@ -23,6 +23,7 @@ use crate::migration::state::State;
 use crate::vgpu::config::Config;
 use crate::vgpu::counters::Counters;
 use crate::vgpu::session::Session;
+use crate::vgpu::state::restore::install::check_immutable;
 use crate::vgpu::state::saved::bytes::Bytes;
 
 /// The device of one connection.
@@ -67,7 +68,7 @@ impl<F: Front> FrontDevice<F> {
     /// Why it cannot; nothing was applied.
     pub fn take_over(&mut self, state: &State) -> Result<(), String> {
         let (front, waiting) = self.front.load(&state.front.0)?;
-        self.vgpu.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;
+        check_immutable(self.vgpu.session.config(), &state.immutable).map_err(|error| error.to_string())?;
         self.vgpu.session.restore(&state.session).map_err(|error| error.to_string())?;
         (self.front, self.vgpu.waiting) = (front, waiting);
         Ok(())

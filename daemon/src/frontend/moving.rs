@@ -18,6 +18,7 @@ use crate::migration::source::departure::Thaw;
 use crate::migration::state;
 use crate::vgpu::config::Config;
 use crate::vgpu::counters::Counters;
+use crate::vgpu::state::restore::install::check_immutable;
 
 /// A bundle whose name takes as many bytes as any can.
 const LONGEST: state::BundleId = state::BundleId(u64::MAX, u64::MAX);
@@ -45,8 +46,8 @@ impl<F: Front> FrontDevice<F> {
                 // The rings are new, and so are the guest's names for everything.
                 device.vgpu.waiting.clear();
                 device.vgpu.session.thaw();
-                device.vgpu.session.end_present();
-                device.vgpu.session.begin_return();
+                device.vgpu.session.hotplug().end_present();
+                device.vgpu.session.hotplug().begin_return();
             } else {
                 device.vgpu.session.thaw();
             }
@@ -81,7 +82,7 @@ impl<F: Front> FrontDevice<F> {
             .ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
         let state = state::decode(bytes).map_err(|error| error.to_string())?;
         // First, so that a bundle is not taken for nothing.
-        self.vgpu.session.check_immutable(&state.immutable).map_err(|error| error.to_string())?;
+        check_immutable(self.vgpu.session.config(), &state.immutable).map_err(|error| error.to_string())?;
         self.front.load(&state.front.0)?;
         let text = |error: MigrationError| error.to_string();
         let (memories, right) = endpoint.take(state.bundle.into()).map_err(text)?;
@@ -126,7 +127,7 @@ impl<C: Command> Vgpu<C> {
         let thaw = self.endpoint.as_ref().map(|endpoint| endpoint.departure.thaw());
         if let Some(Thaw::Lost(why)) = thaw {
             log::warn!("{}: {why}", self.config.name);
-            self.session.lose_everything(&why);
+            self.session.recovery().lose_everything(&why);
         }
     }
 
@@ -135,7 +136,7 @@ impl<C: Command> Vgpu<C> {
         let right = self.right.take_if(|right| matches!(right, Right::File(..)));
         if let Some(Err(why)) = right.map(Right::start) {
             log::error!("{}: it may be elsewhere: {why}", self.config.name);
-            self.session.lose_everything(&why.to_string());
+            self.session.recovery().lose_everything(&why.to_string());
         }
     }
 

@@ -130,7 +130,7 @@ impl Endpoint {
     pub fn attach(&self, session: &Session) -> Result<(), MigrationError> {
         let mut immutable = Vec::new();
         ciborium::into_writer(&session.immutable(), &mut immutable).map_err(std::io::Error::other)?;
-        let memories = session.trackers().map(|tracker| Arc::new(TrackedMemory::new(tracker)) as _);
+        let memories = session.memory().trackers().map(|tracker| Arc::new(TrackedMemory::new(tracker)) as _);
         self.departure.attach(Departing { immutable, memories });
         Ok(())
     }

@@ -16,7 +16,7 @@
 //! the minimum reader.
 //!
 //! [`decode`] checks the form alone. Whether the immutable part fits is for
-//! [`Session::check_immutable`](crate::vgpu::session::Session::check_immutable) to say, and nothing of the rest is
+//! [`check_immutable`](crate::vgpu::state::restore::install::check_immutable) to say, and nothing of the rest is
 //! believed by [`Session::restore`](crate::vgpu::session::Session::restore).
 
 use std::io::Read;

@@ -103,16 +103,16 @@ impl Guest {
     /// A process with a device whose page is the blob of the same number.
     pub(super) fn open(&mut self, context: u32) {
         self.session.create_context(context).unwrap();
-        self.session.create_vram_blob(context, DEVICE_PAGE_BYTES, false).unwrap();
-        self.session.attach(context, context).unwrap();
+        self.session.blobs().create_vram_blob(context, DEVICE_PAGE_BYTES, false).unwrap();
+        self.session.blobs().attach(context, context).unwrap();
         self.open_device(context).unwrap();
-        assert!(self.session.rooms.objects.active_device(context).is_ok());
+        assert!(self.session.vm.objects.active_device(context).is_ok());
     }
 
     pub(super) fn open_device(&mut self, context: u32) -> Result<(), Refusal> {
         let (protocol_version, page_resource) = (PROTOCOL_VERSION, context);
         let create = CreateDevice { protocol_version, page_resource, page_offset: 0, page_va: PAGE_VA };
-        Devices::of(&mut self.session.rooms).open_device(origin(context), &create, false)
+        Devices::of(&mut self.session.vm).open_device(origin(context), &create, false)
     }
 
     /// Has the session do what a message of `of` asks.
@@ -122,31 +122,30 @@ impl Guest {
 
     /// An engine is there, and stands.
     pub(super) fn come_up(&mut self, at: EngineAddress) {
-        assert!(!Lifecycle::of(&mut self.session.rooms).ensure_engine(at).unwrap());
-        self.session.rooms.engines[at.index()].came_up();
+        assert!(!Lifecycle::of(&mut self.session.vm).ensure_engine(at).unwrap());
+        self.session.vm.engines[at.index()].came_up();
         self.stop(at);
     }
 
     pub(super) fn stop(&self, at: EngineAddress) {
-        let pid = self.session.rooms.engines[at.index()].process().unwrap().pid();
+        let pid = self.session.vm.engines[at.index()].process().unwrap().pid();
         let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         kill_process(pid, Signal::STOP).unwrap();
     }
 
     pub(super) fn context(&mut self, of: u32) -> Handle {
         let create = CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
-        payload::<Created>(Lifecycle::of(&mut self.session.rooms).new_context(origin(of), &create)).handle
+        payload::<Created>(Lifecycle::of(&mut self.session.vm).new_context(origin(of), &create)).handle
     }
 
     pub(super) fn queue(&mut self, of: u32, context: Handle) -> Handle {
         let create = CreateQueue { context, flags: 0, reserved: 0 };
-        payload::<QueueCreated>(Submission::of(&mut self.session.rooms).create_queue(origin(of), &create))
-            .queue
+        payload::<QueueCreated>(Submission::of(&mut self.session.vm).create_queue(origin(of), &create)).queue
     }
 
     pub(super) fn submit(&mut self, of: u32, queue: Handle) -> Outcome {
         let submit = Submit { queue, buffer_va: DATA_VA, length: 8, flags: 0 };
-        EngineReports::of(&mut self.session.rooms).submit_buffer(origin(of), &submit)
+        EngineReports::of(&mut self.session.vm).submit_buffer(origin(of), &submit)
     }
 
     /// A queue of a process, whose buffers are never done.
@@ -159,18 +158,18 @@ impl Guest {
 
     /// A blob of one page that a process has.
     pub(super) fn blob(&mut self, of: u32, resource: u32) {
-        self.session.create_vram_blob(resource, PAGE_SIZE, false).unwrap();
-        self.session.attach(of, resource).unwrap();
+        self.session.blobs().create_vram_blob(resource, PAGE_SIZE, false).unwrap();
+        self.session.blobs().attach(of, resource).unwrap();
     }
 
     pub(super) fn map(&mut self, of: u32, resource: u32, va: u64) -> Outcome {
         let map = MapMemory { resource, flags: MAP_WRITABLE, offset: 0, va, size: PAGE_SIZE };
-        Pager::of(&mut self.session.rooms).map_memory(origin(of), &map)
+        Pager::of(&mut self.session.vm).map_memory(origin(of), &map)
     }
 
     pub(super) fn unmap(&mut self, of: u32, va: u64) {
         let outcome =
-            Pager::of(&mut self.session.rooms).unmap_memory(origin(of), &UnmapMemory { va, size: PAGE_SIZE });
+            Pager::of(&mut self.session.vm).unmap_memory(origin(of), &UnmapMemory { va, size: PAGE_SIZE });
         assert!(outcome.is_ok(), "what ends something is never refused: {outcome:?}");
     }
 
@@ -202,7 +201,7 @@ impl Guest {
         let held = self.held().bytes;
         assert!(held <= BYTES && held > BYTES / 2, "{held} bytes are held: {:?}", self.budget.standing());
         assert!(self.budget.standing().refused > 0);
-        if self.session.rooms.engines[COPY.index()].is_running() {
+        if self.session.vm.engines[COPY.index()].is_running() {
             self.stuck(MODEST);
         }
         self.blobs_of_modest();
@@ -213,11 +212,11 @@ impl Guest {
     /// What the VM pays for is refused now, and nothing follows from that.
     pub(super) fn blobs_of_modest(&mut self) {
         let before = self.held();
-        if self.session.create_vram_blob(9_000_000, PAGE_SIZE, false).is_ok() {
-            self.session.unref_blob(9_000_000).unwrap();
+        if self.session.blobs().create_vram_blob(9_000_000, PAGE_SIZE, false).is_ok() {
+            self.session.blobs().unref_blob(9_000_000).unwrap();
         }
         assert_eq!(self.held(), before);
-        assert!(self.session.rooms.objects.active_device(MODEST).is_ok());
+        assert!(self.session.vm.objects.active_device(MODEST).is_ok());
     }
 
     pub(super) fn is_empty(&self) {

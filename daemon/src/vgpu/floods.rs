@@ -98,7 +98,7 @@ fn cost_of_mapping_behind(count: u64) -> u64 {
     (0..count).for_each(|index| guest.unmap(GREEDY, place(index)));
     STEPS.set(0);
     (0..count).for_each(|index| drop(guest.map(GREEDY, 100, place(index)).unwrap()));
-    let (steps, device) = (STEPS.get(), guest.session.rooms.objects.active_device(GREEDY));
+    let (steps, device) = (STEPS.get(), guest.session.vm.objects.active_device(GREEDY));
     assert_eq!(device.unwrap().paging.waiting().len() as u64, 2 * count, "all of them wait");
     steps
 }
@@ -132,7 +132,7 @@ fn messages_that_wait_for_an_engine_to_start_are_bounded() {
     until_refused(60_000, |_| guest.kernel(GREEDY, 100 << 10));
     assert!(guest.held_of(Kind::Messages).bytes > BYTES / 2);
     let create = CreateContext { node: 1, engine_affinity: 1, flags: 0, reserved: 0 };
-    until_refused(60_000, |_| Lifecycle::of(&mut guest.session.rooms).new_context(origin(GREEDY), &create));
+    until_refused(60_000, |_| Lifecycle::of(&mut guest.session.vm).new_context(origin(GREEDY), &create));
     for at in [COMPUTE, COPY] {
         guest.stop(at);
     }
@@ -159,7 +159,7 @@ fn kernels_of_devices_that_end_again_and_again_are_held_until_the_engine_has_hea
         while given < 40 && guest.kernel(GREEDY, 1).is_ok() {
             given += 1;
         }
-        Devices::of(&mut guest.session.rooms).end_device(GREEDY);
+        Devices::of(&mut guest.session.vm).end_device(GREEDY);
         if given < 40 || guest.open_device(GREEDY).is_err() {
             break;
         }
@@ -187,9 +187,9 @@ fn objects_of_many_processes_are_bounded() {
                 initial_value: 0,
                 va: DATA_VA + index * PAGE_SIZE,
             };
-            let fence = NativeFences::of(&mut guest.session.rooms).create_native_fence(origin(of), &create);
+            let fence = NativeFences::of(&mut guest.session.vm).create_native_fence(origin(of), &create);
             let create = CreateQueue { context, flags: 0, reserved: 0 };
-            let queue = Submission::of(&mut guest.session.rooms).create_queue(origin(of), &create);
+            let queue = Submission::of(&mut guest.session.vm).create_queue(origin(of), &create);
             if let Err(why) = queue {
                 break 'processes why.status;
             }
@@ -209,25 +209,25 @@ fn objects_of_many_processes_are_bounded() {
 fn blobs_and_the_names_that_processes_have_for_them_are_bounded() {
     let mut guest = Guest::new();
     let mut blobs = 0;
-    while let Ok(()) = guest.session.create_vram_blob(1000 + blobs, PAGE_SIZE, false) {
+    while let Ok(()) = guest.session.blobs().create_vram_blob(1000 + blobs, PAGE_SIZE, false) {
         blobs += 1;
         assert!(blobs < 60_000, "there is no end");
     }
-    let last = guest.session.create_vram_blob(1000 + blobs, PAGE_SIZE, false);
+    let last = guest.session.blobs().create_vram_blob(1000 + blobs, PAGE_SIZE, false);
     assert_eq!(last, Err(Refusal::OutOfMemory));
-    (0..blobs / 2).for_each(|index| guest.session.unref_blob(1000 + index).unwrap());
+    (0..blobs / 2).for_each(|index| guest.session.blobs().unref_blob(1000 + index).unwrap());
     let left = blobs / 2..blobs;
     let mut names = 0;
     'processes: for process in 0..250 {
         let context = 100 + process;
         guest.session.create_context(context).unwrap();
         for resource in left.clone() {
-            if let Err(refusal) = guest.session.attach(context, 1000 + resource) {
+            if let Err(refusal) = guest.session.blobs().attach(context, 1000 + resource) {
                 assert_eq!(refusal, Refusal::OutOfMemory);
                 break 'processes;
             }
             // Once more is the same name.
-            guest.session.attach(context, 1000 + resource).unwrap();
+            guest.session.blobs().attach(context, 1000 + resource).unwrap();
             names += 1;
         }
     }
@@ -261,12 +261,9 @@ fn waits_are_charged_and_come_back_with_their_queue() {
     let queue = guest.queue(GREEDY, context);
     let before = guest.held_of(Kind::Work);
     let wait = WaitFence { queue, value: 7 };
-    let given =
-        until_refused(1000, |_| Waits::of(&mut guest.session.rooms).wait_fence(origin(GREEDY), &wait));
+    let given = until_refused(1000, |_| Waits::of(&mut guest.session.vm).wait_fence(origin(GREEDY), &wait));
     assert_eq!(guest.held_of(Kind::Work).items, before.items + u64::from(given));
-    assert!(
-        Waits::of(&mut guest.session.rooms).destroy_queue(origin(GREEDY), &Named { handle: queue }).is_ok()
-    );
+    assert!(Waits::of(&mut guest.session.vm).destroy_queue(origin(GREEDY), &Named { handle: queue }).is_ok());
     assert_eq!(guest.held_of(Kind::Work), before);
 }
 
@@ -277,11 +274,11 @@ fn a_suspend_beyond_the_budget_suspends_nothing() {
     let context = guest.context(GREEDY);
     let queue = guest.queue(GREEDY, context);
     until_refused(60_000, |_| guest.submit(GREEDY, queue));
-    let refused = EngineReports::of(&mut guest.session.rooms)
+    let refused = EngineReports::of(&mut guest.session.vm)
         .suspend_context(origin(GREEDY), &Named { handle: context })
         .unwrap_err();
     assert_eq!(refused.status, Status::OutOfResources);
-    let device = guest.session.rooms.objects.device(GREEDY).unwrap();
+    let device = guest.session.vm.objects.device(GREEDY).unwrap();
     assert!(!device.contexts.get(context).unwrap().held.any());
     assert_eq!(device.status, device_page::DEVICE_ACTIVE);
 }
@@ -300,9 +297,9 @@ fn a_process_that_ends_gives_back_what_engines_do_not_have() {
     let held = guest.held_of(Kind::Work);
     assert_eq!(held, Amount { bytes: 0, items: 0 }, "no engine has work that does not run");
     assert!(guest.held_of(Kind::Mappings).items > 2, "the engine has not let go of its mappings");
-    Lifecycle::of(&mut guest.session.rooms).stop_engines();
-    Deferred::of(&mut guest.session.rooms).run_pending();
-    [100, 101].into_iter().for_each(|resource| guest.session.unref_blob(resource).unwrap());
+    Lifecycle::of(&mut guest.session.vm).stop_engines();
+    Deferred::of(&mut guest.session.vm).run_pending();
+    [100, 101].into_iter().for_each(|resource| guest.session.blobs().unref_blob(resource).unwrap());
     assert_eq!(guest.held(), before);
 }
 

@@ -47,7 +47,6 @@ pub mod measures;
 pub mod memory;
 pub mod objects;
 pub mod power;
-pub mod rooms;
 pub mod session;
 pub mod state;
 pub mod submission;
@@ -55,3 +54,4 @@ pub mod tdr;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod timer;
+pub mod vm;

@@ -117,7 +117,7 @@ pub(crate) fn golden() -> SavedSession {
 
 /// An engine is no good any more.
 pub(crate) fn lose(session: &mut Session, at: EngineAddress, text: &str) {
-    session.rooms.engines.condemn(at, text);
+    session.vm.engines.condemn(at, text);
     session.settle();
 }
 
@@ -145,16 +145,16 @@ pub(crate) fn startable() -> Config {
 /// An engine that runs, as the session sees it.
 pub(crate) fn run(session: &mut Session, at: EngineAddress) {
     assert!(
-        !Lifecycle::of(&mut session.rooms)
+        !Lifecycle::of(&mut session.vm)
             .ensure_engine(at)
             .unwrap_or_else(|refused| panic!("{}", refused.text))
     );
-    session.rooms.engines[at.index()].came_up();
+    session.vm.engines[at.index()].came_up();
 }
 
 /// Gives the processes of the golden state device pages, which lie in a guest's RAM.
 pub(crate) fn show_pages(session: &mut Session) {
-    for process in session.rooms.objects.processes.values_mut() {
+    for process in session.vm.objects.processes.values_mut() {
         let file = create_memfd("page", DEVICE_PAGE_BYTES).unwrap();
         let mapping = Mapping::new(file, 0, DEVICE_PAGE_BYTES, Access::ReadWrite).unwrap();
         let page = &mut process.device.as_mut().unwrap().page;
@@ -167,20 +167,20 @@ pub(crate) fn restored(config: Config) -> Session {
     let mut session = session(&Arc::new(config));
     session.restore(&golden()).unwrap();
     show_pages(&mut session);
-    session.rooms.freeze = Freeze::Running;
-    let contexts = session.rooms.objects.processes.values_mut().filter_map(|process| process.device.as_mut());
+    session.vm.freeze = Freeze::Running;
+    let contexts = session.vm.objects.processes.values_mut().filter_map(|process| process.device.as_mut());
     for (_, context) in contexts.flat_map(|device| device.contexts.iter_mut()) {
         context.held.by_freeze = false;
     }
     // As after a move: processes start over what was restored.
-    Lifecycle::of(&mut session.rooms).start_process_again(COPY).unwrap();
-    session.rooms.engines[COPY.index()].came_up();
+    Lifecycle::of(&mut session.vm).start_process_again(COPY).unwrap();
+    session.vm.engines[COPY.index()].came_up();
     session
 }
 
 /// A device of the golden state.
 pub(crate) fn device(session: &mut Session, of: u32) -> &mut Device {
-    session.rooms.objects.device_mut(of).unwrap_or_else(|refused| panic!("{}", refused.text))
+    session.vm.objects.device_mut(of).unwrap_or_else(|refused| panic!("{}", refused.text))
 }
 
 /// Takes the first buffer out of the software queue of [`CONTEXT`].
@@ -196,7 +196,7 @@ pub(crate) fn entry(session: &mut Session) -> u32 {
 /// Gives [`COPY`] a kernel-mode buffer of this owner; its fence id.
 pub(crate) fn give(session: &mut Session, owner: Option<(u32, Buffer)>) -> u64 {
     let entry = if owner.is_some() { entry(session) } else { 0 };
-    let slot = &mut session.rooms.engines[COPY.index()];
+    let slot = &mut session.vm.engines[COPY.index()];
     let fence_id = slot.fences.submit();
     let process = slot.process_mut().unwrap();
     process.submit_command(HwSubmission { fence_id, ..HwSubmission::default() }).unwrap();
@@ -207,7 +207,7 @@ pub(crate) fn give(session: &mut Session, owner: Option<(u32, Buffer)>) -> u64 {
 
 /// The shared block of an engine.
 pub(crate) fn shared(session: &Session, at: EngineAddress) -> Arc<Mapping> {
-    session.rooms.engines[at.index()].process().unwrap().grant_handle().shared
+    session.vm.engines[at.index()].process().unwrap().grant_handle().shared
 }
 
 /// A word of the shared block of an engine.

@@ -13,6 +13,7 @@ use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use campanile_daemon::vgpu::state::restore::install::check_immutable;
 use campanile_daemon::frontend::gpu::device::GpuDevice;
 use campanile_daemon::frontend::vhost::answers::Answers;
 use campanile_daemon::frontend::vhost::device::Device;
@@ -128,7 +129,7 @@ impl Movable {
         // What it had promised to its guests is free.
         drop(std::mem::replace(self.session(), fresh));
         let State { immutable, session, .. } = state::decode(&bytes).unwrap();
-        next.check_immutable(&immutable).unwrap();
+        check_immutable(next.config(), &immutable).unwrap();
         next.restore(&session).unwrap();
         assert!(next.is_frozen());
         self.put(next);

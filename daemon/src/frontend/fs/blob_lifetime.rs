@@ -59,9 +59,9 @@ impl Fs {
                 Ok(Made::Now(ticket, now(place::registration(blob))))
             }
             body::MEMORY_VIDEO => {
-                let made = vgpu.session.charge_name(owner).and_then(|charge| {
-                    vgpu.session.create_vram_blob(blob, bytes, false)?;
-                    vgpu.session.attach_charged(owner, blob, charge)
+                let made = vgpu.session.blobs().charge_name(owner).and_then(|charge| {
+                    vgpu.session.blobs().create_vram_blob(blob, bytes, false)?;
+                    vgpu.session.blobs().attach_charged(owner, blob, charge)
                 });
                 if let Err(refusal) = made {
                     return Err((ticket, refusal.into()));
@@ -76,9 +76,9 @@ impl Fs {
                 let token = vgpu.new_token();
                 let entries = self.aperture.clear(offset, bytes).ok_or(Refusal::Unspecified);
                 let made = entries.and_then(|entries| {
-                    let charge = vgpu.session.charge_name(owner)?;
-                    vgpu.session.create_guest_blob(blob, bytes, &entries, token)?;
-                    vgpu.session.attach_charged(owner, blob, charge)
+                    let charge = vgpu.session.blobs().charge_name(owner)?;
+                    vgpu.session.blobs().create_guest_blob(blob, bytes, &entries, token)?;
+                    vgpu.session.blobs().attach_charged(owner, blob, charge)
                 });
                 if let Err(refusal) = made {
                     self.aperture.give_back(offset, bytes);
@@ -102,9 +102,9 @@ impl Fs {
             let (owner, bytes, entries) = (blob.owner, blob.bytes, blob.entries());
             blob.stage = Stage::Making;
             let token = vgpu.new_token();
-            let made = vgpu.session.charge_name(owner).and_then(|charge| {
-                vgpu.session.create_guest_blob(name, bytes, &entries, token)?;
-                vgpu.session.attach_charged(owner, name, charge)
+            let made = vgpu.session.blobs().charge_name(owner).and_then(|charge| {
+                vgpu.session.blobs().create_guest_blob(name, bytes, &entries, token)?;
+                vgpu.session.blobs().attach_charged(owner, name, charge)
             });
             match made {
                 Ok(()) => drop(self.blobs.making.insert(token, name)),
@@ -146,7 +146,7 @@ impl Fs {
             Stage::Waits | Stage::Failed(_) => self.blob_is_gone(vgpu, name, answers),
             Stage::Making | Stage::Ready => {
                 let token = vgpu.new_token();
-                match vgpu.session.retire_blob(name, token) {
+                match vgpu.session.blobs().retire_blob(name, token) {
                     Ok(()) => drop(self.blobs.retired.insert(token, name)),
                     Err(_) => self.blob_is_gone(vgpu, name, answers),
                 }

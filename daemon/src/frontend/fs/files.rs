@@ -151,7 +151,7 @@ impl Files {
         let held = u64::try_from(end).unwrap_or(u64::MAX);
         match &mut session.staged_charge {
             Some(charge) => charge.resize(held).map_err(Refusal::from)?,
-            None => session.staged_charge = Some(vgpu.session.charge_front(held)?),
+            None => session.staged_charge = Some(vgpu.session.blobs().charge_front(held)?),
         }
         session.staged.extend_from_slice(bytes);
         Ok(WriteOut { size: write.size, padding: 0 })

@@ -136,7 +136,7 @@ impl Front for Fs {
         if let What::Read { blob, at, bytes } = asked.what {
             let pages = pages(ticket, bytes);
             let price = pages.as_deref().map_or(0, price);
-            let charge = vgpu.session.charge_front(price).ok();
+            let charge = vgpu.session.blobs().charge_front(price).ok();
             self.blobs.part_is_found(blob, at, pages, charge);
         }
     }

@@ -61,7 +61,7 @@ impl Fs {
     ) -> Result<(), (Ticket, Fault)> {
         match self.check_registration(number, read, &ticket) {
             Ok((what @ What::Read { blob: name, at, bytes }, pages)) => {
-                let charge = match vgpu.session.charge_front(price(&pages)) {
+                let charge = match vgpu.session.blobs().charge_front(price(&pages)) {
                     Ok(charge) => Some(charge),
                     Err(refusal) => return Err((ticket, refusal.into())),
                 };

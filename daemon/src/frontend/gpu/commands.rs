@@ -65,30 +65,30 @@ impl Gpu {
             }
             command::CTX_ATTACH_RESOURCE => {
                 let (name, _): (ResourceName, _) = split(body)?;
-                vgpu.session.attach(header.context_id, name.resource_id)?;
+                vgpu.session.blobs().attach(header.context_id, name.resource_id)?;
                 done()
             }
             command::CTX_DETACH_RESOURCE => {
                 let (name, _): (ResourceName, _) = split(body)?;
-                vgpu.session.detach(header.context_id, name.resource_id)?;
+                vgpu.session.blobs().detach(header.context_id, name.resource_id)?;
                 done()
             }
             command::RESOURCE_CREATE_BLOB => Self::create_blob(vgpu, header, body),
             command::RESOURCE_MAP_BLOB => {
                 let (map, _): (MapBlob, _) = split(body)?;
                 let token = vgpu.new_token();
-                vgpu.session.map_blob(map.resource_id, map.offset, token)?;
+                vgpu.session.blobs().map_blob(map.resource_id, map.offset, token)?;
                 Ok(Reply::When(token, Response::MapInfo))
             }
             command::RESOURCE_UNMAP_BLOB => {
                 let (name, _): (ResourceName, _) = split(body)?;
                 let token = vgpu.new_token();
-                vgpu.session.unmap_blob(name.resource_id, token)?;
+                vgpu.session.blobs().unmap_blob(name.resource_id, token)?;
                 Ok(Reply::When(token, Response::Plain))
             }
             command::RESOURCE_UNREF => {
                 let (name, _): (ResourceName, _) = split(body)?;
-                vgpu.session.unref_blob(name.resource_id)?;
+                vgpu.session.blobs().unref_blob(name.resource_id)?;
                 done()
             }
             command::SUBMIT_3D => Self::submit_3d(vgpu, header, body),
@@ -135,9 +135,9 @@ impl Gpu {
                 }
                 let mappable = create.flags & blob::FLAG_MAPPABLE != 0;
                 if create.blob_id == 0 {
-                    vgpu.session.create_vram_blob(create.resource_id, create.size, mappable)?;
+                    vgpu.session.blobs().create_vram_blob(create.resource_id, create.size, mappable)?;
                 } else {
-                    vgpu.session.take_blob_again(create.resource_id, create.size, create.blob_id)?;
+                    vgpu.session.blobs().take_blob_again(create.resource_id, create.size, create.blob_id)?;
                 }
                 Ok(Reply::Now(reply_header(header, response::OK_NODATA).as_bytes().to_vec()))
             }
@@ -150,7 +150,7 @@ impl Gpu {
                     .filter_map(|entry| MemEntry::read_from_bytes(entry).ok())
                     .collect();
                 let token = vgpu.new_token();
-                vgpu.session.create_guest_blob(create.resource_id, create.size, &entries, token)?;
+                vgpu.session.blobs().create_guest_blob(create.resource_id, create.size, &entries, token)?;
                 Ok(Reply::When(token, Response::Plain))
             }
             _ => Err(Refusal::Parameter),

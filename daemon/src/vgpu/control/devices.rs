@@ -23,28 +23,28 @@ use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::refusal::Refusal;
-use crate::vgpu::rooms::Rooms;
+use crate::vgpu::vm::Vm;
 
 /// Whether a process may have a device; else why not.
-pub(in crate::vgpu) fn admission(rooms: &Rooms, context: u32) -> Result<(), Refused> {
+pub(in crate::vgpu) fn admission(vm: &Vm, context: u32) -> Result<(), Refused> {
     // MCDM-41: the second request fails, and does not wait.
     let has_device = |(other, process): (&u32, &crate::vgpu::objects::process::Process)| {
         *other != context && process.device.is_some()
     };
-    if rooms.config.single_use && rooms.objects.processes.iter().any(has_device) {
+    if vm.config.single_use && vm.objects.processes.iter().any(has_device) {
         let text = "this device is single-use, and another process has it".to_owned();
         return Err(Refused { status: Status::Busy, text });
     }
     let blocked = |text: String| Refused { status: Status::Blocked, text };
-    if let Some(quarantine) = rooms.config.standing.quarantined() {
+    if let Some(quarantine) = vm.config.standing.quarantined() {
         return Err(blocked(format!("this vGPU is quarantined: {}", quarantine.why)));
     }
-    match rooms.objects.processes.get(&context).and_then(|process| process.blocked) {
+    match vm.objects.processes.get(&context).and_then(|process| process.blocked) {
         None => Ok(()),
         Some(report) => Err(blocked(format!(
             "this process hung the GPU more than {} times within {} s (report {report})",
-            rooms.config.policy.process_limit(),
-            rooms.config.policy.limit_time.as_secs()
+            vm.config.policy.process_limit(),
+            vm.config.policy.limit_time.as_secs()
         ))),
     }
 }
@@ -52,13 +52,13 @@ pub(in crate::vgpu) fn admission(rooms: &Rooms, context: u32) -> Result<(), Refu
 /// Devices of guest processes: how they begin, fail and end.
 #[derive(Debug)]
 pub struct Devices<'a> {
-    pub(in crate::vgpu) rooms: &'a mut Rooms,
+    pub(in crate::vgpu) vm: &'a mut Vm,
 }
 
 impl<'a> Devices<'a> {
     /// Over these rooms.
-    pub fn of(rooms: &'a mut Rooms) -> Self {
-        Self { rooms }
+    pub fn of(vm: &'a mut Vm) -> Self {
+        Self { vm }
     }
 }
 
@@ -71,7 +71,7 @@ impl Devices<'_> {
         message: &CreateDevice,
         is_leaving: bool,
     ) -> Result<(), Refusal> {
-        if self.rooms.engines.has_too_much_pending() {
+        if self.vm.engines.has_too_much_pending() {
             return Err(Refusal::OutOfMemory);
         }
         let refused = |refused: Refused| match refused.status {
@@ -80,42 +80,41 @@ impl Devices<'_> {
             _ => Refusal::Parameter,
         };
         let page = self
-            .rooms
+            .vm
             .memory
-            .attached_allocation(&self.rooms.objects, origin.context, message.page_resource)
+            .attached_allocation(&self.vm.objects, origin.context, message.page_resource)
             .map_err(refused)?;
         let end = message.page_offset.checked_add(device_page::DEVICE_PAGE_BYTES);
-        let inside = end.is_some_and(|end| end <= self.rooms.memory.allocations.size(page));
+        let inside = end.is_some_and(|end| end <= self.vm.memory.allocations.size(page));
         if !inside || !message.page_offset.is_multiple_of(PAGE_SIZE) {
             return Err(Refusal::Parameter);
         }
-        let spot = self.rooms.memory.allocations.locate(page, self.rooms.memory.residency.epoch);
+        let spot = self.vm.memory.allocations.locate(page, self.vm.memory.residency.epoch);
         // Guest RAM is there for the daemon, whether engines know it already or not.
         let there =
-            matches!(spot, Spot::Segment(..)) || self.rooms.memory.allocations.guest_segment(page).is_some();
-        if !there && !self.rooms.memory.allocations.bring_back(page, self.rooms.memory.residency.epoch) {
+            matches!(spot, Spot::Segment(..)) || self.vm.memory.allocations.guest_segment(page).is_some();
+        if !there && !self.vm.memory.allocations.bring_back(page, self.vm.memory.residency.epoch) {
             return Err(Refusal::OutOfMemory);
         }
-        self.rooms.memory.remap(page, &mut self.rooms.journal);
-        let guest = self.rooms.memory.map_guest_page(page, message.page_offset)?;
-        let root = self.rooms.memory.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
-        let kernels = self.rooms.objects.kernel_generation();
-        let process = self.rooms.objects.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
-        self.rooms.memory.allocations.retain(page);
+        self.vm.memory.remap(page, &mut self.vm.journal);
+        let guest = self.vm.memory.map_guest_page(page, message.page_offset)?;
+        let root = self.vm.memory.tables.create_root().map_err(|_| Refusal::OutOfMemory)?;
+        let kernels = self.vm.objects.kernel_generation();
+        let process = self.vm.objects.processes.get_mut(&origin.context).ok_or(Refusal::Context)?;
+        self.vm.memory.allocations.retain(page);
         let page_of =
             DevicePage { allocation: page, offset: message.page_offset, va: message.page_va, guest };
         // The address space may be that of a device that has ended, of whose kernels engines are still to speak.
         process.device = Some(Device::new(page_of, root, kernels));
-        if let Some(allocation) = self.rooms.memory.allocations.get_mut(page) {
+        if let Some(allocation) = self.vm.memory.allocations.get_mut(page) {
             allocation.pins += 1;
         }
         let (size, offset) = (device_page::DEVICE_PAGE_BYTES, message.page_offset);
         let mapping = GpuMapping { size, allocation: page, offset, writable: true };
-        let mapped =
-            self.rooms.memory.map_range(&mut self.rooms.objects, origin.context, message.page_va, mapping);
+        let mapped = self.vm.memory.map_range(&mut self.vm.objects, origin.context, message.page_va, mapping);
         let leaving =
             || Refused { status: Status::Leaving, text: "the device is about to be taken away".to_owned() };
-        let admission = if is_leaving { Err(leaving()) } else { admission(self.rooms, origin.context) };
+        let admission = if is_leaving { Err(leaving()) } else { admission(self.vm, origin.context) };
         let version = (message.protocol_version >> 16 == PROTOCOL_VERSION >> 16).or(Status::VersionMismatch);
         if let Err(error) = mapped {
             self.end_device(origin.context);
@@ -126,24 +125,24 @@ impl Devices<'_> {
                 "the guest speaks protocol {:#x}, the daemon {PROTOCOL_VERSION:#x}",
                 message.protocol_version
             );
-            self.rooms.answer(origin, Err(Refused { status, text }));
+            self.vm.answer(origin, Err(Refused { status, text }));
             self.end_device(origin.context);
             return Ok(());
         }
         if let Err(refused) = admission {
-            self.rooms.answer(origin, Err(refused));
+            self.vm.answer(origin, Err(refused));
             self.end_device(origin.context);
             return Ok(());
         }
         self.prepare_page(origin.context);
-        self.rooms.answer(origin, Ok(Vec::new()));
+        self.vm.answer(origin, Ok(Vec::new()));
         Ok(())
     }
 
     /// Status words first: zero would read as CONNECTED (UMS-49).
     fn prepare_page(&self, context: u32) {
-        let Ok(device) = self.rooms.objects.device(context) else { return };
-        let Some(page) = device.page.view(&self.rooms.memory.allocations, &self.rooms.memory.dirty) else {
+        let Ok(device) = self.vm.objects.device(context) else { return };
+        let Some(page) = device.page.view(&self.vm.memory.allocations, &self.vm.memory.dirty) else {
             return;
         };
         for index in 0..device_page::MAX_QUEUES {
@@ -152,14 +151,14 @@ impl Devices<'_> {
         for offset in [device_page::LOSS, device_page::LOSS_REPORT, device_page::LEAVE] {
             page.store(offset, 0);
         }
-        page.store(device_page::BUDGET, self.rooms.memory.residency.budget);
+        page.store(device_page::BUDGET, self.vm.memory.residency.budget);
         page.store(device_page::DEVICE_STATUS, device.status);
     }
 
     /// DESTROY_DEVICE: answered first, since the page goes with it.
     pub(in crate::vgpu) fn destroy_device(&mut self, origin: Origin) -> Outcome {
-        self.rooms.objects.device(origin.context)?;
-        self.rooms.answer(origin, Ok(Vec::new()));
+        self.vm.objects.device(origin.context)?;
+        self.vm.answer(origin, Ok(Vec::new()));
         self.end_device(origin.context);
         Ok(Handled::Parked)
     }
@@ -167,13 +166,13 @@ impl Devices<'_> {
     /// Ends a device whatever its state: every doorbell ABORT, every queue off the engines, every waiter
     /// answered; then, once the engines have let go, its memory. Nothing waits for the guest's fence (UMS-129).
     pub(in crate::vgpu) fn end_device(&mut self, context: u32) {
-        if self.rooms.objects.device(context).is_err() {
+        if self.vm.objects.device(context).is_err() {
             return;
         }
         self.put_device_in_error(context, device_page::DEVICE_STOPPED);
-        let Some(device) = self.rooms.objects.take_device(context) else { return };
-        for at in self.rooms.engines.addresses() {
-            let slot = &mut self.rooms.engines[at.index()];
+        let Some(device) = self.vm.objects.take_device(context) else { return };
+        for at in self.vm.engines.addresses() {
+            let slot = &mut self.vm.engines[at.index()];
             if let Some(process) = slot.process_mut()
                 && let Some(entry) = device.presence[at.index()]
             {
@@ -182,39 +181,39 @@ impl Devices<'_> {
         }
         for (_, context) in device.contexts.iter() {
             if let Some((process, entry)) =
-                self.rooms.engines[context.at.index()].process_mut().zip(context.entry)
+                self.vm.engines[context.at.index()].process_mut().zip(context.entry)
             {
                 process.destroy_context(entry);
-                self.rooms.engines[context.at.index()].run_list.remove(entry);
+                self.vm.engines[context.at.index()].run_list.remove(entry);
             }
         }
-        self.rooms.engines.disown_buffers(&mut self.rooms.objects, context);
-        Kernels::of(self.rooms).forget_kernels(&device);
+        self.vm.engines.disown_buffers(&mut self.vm.objects, context);
+        Kernels::of(self.vm).forget_kernels(&device);
         let mut held: Vec<_> = device.mappings.values().map(|mapping| mapping.allocation).collect();
         held.extend(device.doorbells.iter().flat_map(|(_, doorbell)| [doorbell.ring, doorbell.control]));
         held.push(device.page.allocation);
         held.extend(device.paging.held());
         for (va, mapping) in &device.mappings {
-            self.rooms.memory.residency.shown.remove(mapping.allocation, device.root, *va);
+            self.vm.memory.residency.shown.remove(mapping.allocation, device.root, *va);
         }
-        self.rooms.memory.residency.forget_space(device.root);
+        self.vm.memory.residency.forget_space(device.root);
         for (allocation, hold) in &device.holds {
-            self.rooms.memory.drop_holds(*allocation, hold.count);
+            self.vm.memory.drop_holds(*allocation, hold.count);
         }
-        if let Some(allocation) = self.rooms.memory.allocations.get_mut(device.page.allocation) {
+        if let Some(allocation) = self.vm.memory.allocations.get_mut(device.page.allocation) {
             allocation.pins -= 1;
         }
         let own = device.contexts.iter().map(|(_, context)| context.area);
-        Deferred::of(self.rooms).free_areas(own.chain(device.area).collect());
-        let barrier = Barrier::raise(&mut self.rooms.engines);
-        Deferred::of(self.rooms).close_fences_of(&device, barrier);
-        Deferred::of(self.rooms).after(barrier, Action::DestroyRoot(device.root));
+        Deferred::of(self.vm).free_areas(own.chain(device.area).collect());
+        let barrier = Barrier::raise(&mut self.vm.engines);
+        Deferred::of(self.vm).close_fences_of(&device, barrier);
+        Deferred::of(self.vm).after(barrier, Action::DestroyRoot(device.root));
         // As long as engines have it, and these lists wait for them.
         let mut charges: Vec<Charge> = device.mappings.into_values().map(|mapped| mapped.charge).collect();
         charges.extend(device.paging.into_charges());
         charges.extend(device.doorbells.into_charges());
         charges.extend(device.contexts.into_charges());
         charges.extend(device.fences.into_charges());
-        Deferred::of(self.rooms).after_charged(barrier, Action::Release(held), charges);
+        Deferred::of(self.vm).after_charged(barrier, Action::Release(held), charges);
     }
 }

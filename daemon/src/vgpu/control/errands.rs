@@ -1,32 +1,23 @@
-//! What the operator asks of a session.
+//! What an operator that asks is told of a vGPU.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::process::Spare;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_name;
-use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::node::clock::nanoseconds;
 use campanile_protocol::device_page;
 use serde::Serialize;
-use serde_json::json;
 
 use super::orders::Answer;
-use super::orders::Errand;
-use super::orders::Order;
 use super::orders::OrderError;
-use super::tuning::Tuning;
 use crate::vgpu::doorbells::room::connected_on;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::memory::occupancy::describe_memory;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::process::Process;
-use crate::vgpu::power::quiesce::standing_still;
-use crate::vgpu::session::Session;
-use crate::vgpu::tdr::reason::Reason;
-use crate::vgpu::tdr::recovery::Recovery;
+use crate::vgpu::vm::Vm;
 
 #[derive(Debug, Serialize)]
 struct Description {
@@ -140,95 +131,31 @@ fn describe_process(context: u32, process: &Process) -> ProcessDescription {
     }
 }
 
-fn as_answer(what: &impl Serialize) -> Answer {
+pub(in crate::vgpu) fn as_answer(what: &impl Serialize) -> Answer {
     serde_json::to_value(what).map_err(|error| OrderError::Refused(error.to_string()))
 }
 
-/// The operator has changed what can be changed. What was measured by old timeouts goes on by the new ones.
-fn tune(session: &mut Session, tuning: Tuning) -> Answer {
-    session.rooms.config = Arc::new(session.rooms.config.tuned(tuning));
-    let config = &session.rooms.config;
-    for at in session.rooms.engines.addresses() {
-        if let Some(id) = session.rooms.engines[at.index()].supervised {
-            config.supervisor.retune(id, config.watched_timeout(at.node), config.share);
-        }
-    }
-    session.look_at = None;
-    session.keep_looking();
-    Ok(json!({ "weight": tuning.share.weight, "cap_percent": tuning.share.cap / 10 }))
-}
-
-impl Session {
-    /// The operator has asked for something.
-    pub(in crate::vgpu) fn run_errands(&mut self) {
-        for errand in self.rooms.config.orders.take() {
-            self.obey(errand);
-        }
-    }
-
-    fn obey(&mut self, errand: Errand) {
-        let only_looks = matches!(errand.order, Order::Describe | Order::History(_) | Order::Tune(_));
-        if self.rooms.freeze.is_stopping() && !only_looks {
-            return errand.answer(Err(standing_still()));
-        }
-        let answer = match errand.order {
-            // Answered when it is there.
-            Order::EnterD3 => return self.enter_d3(Some(errand)),
-            Order::Leave(limit) => return self.leave(errand, limit),
-            Order::Stay => self.stay(),
-            Order::Describe => self.describe(),
-            Order::History(last) => as_answer(&self.history(last)),
-            Order::Tune(tuning) => tune(self, tuning),
-            Order::ResetEngine(at) => Recovery::of(&mut self.rooms).reset_by_order(at),
-            Order::ResetAdapter => {
-                let text = "the operator asked for it";
-                let case = Recovery::of(&mut self.rooms).open_case(
-                    EngineAddress::new(0, NodeKind::Compute),
-                    Reason::Forced,
-                    text,
-                    None,
-                );
-                Ok(
-                    json!({ "report": case.number, "devices_lost": Recovery::of(&mut self.rooms).reset_adapter(case) }),
-                )
-            }
-            Order::EnterD0 => {
-                if self.leave_d3() {
-                    self.resume_from_d3();
-                }
-                Ok(json!({ "power": self.power.name() }))
-            }
-        };
-        errand.answer(answer);
-    }
-
-    fn describe(&self) -> Answer {
-        let engines = self
-            .rooms
-            .engines
-            .addresses()
-            .map(|at| {
-                let doorbells_in_use = connected_on(&self.rooms.objects, at).len();
-                let slot = &self.rooms.engines[at.index()];
-                let held = slot.supervised.map_or(Duration::ZERO, |id| self.rooms.config.supervisor.held(id));
-                describe_engine(at, slot, doorbells_in_use, held)
-            })
-            .collect();
-        let processes = self
-            .rooms
-            .objects
-            .processes
-            .iter()
-            .map(|(context, process)| describe_process(*context, process))
-            .collect();
-        let description = Description {
-            power: self.power.name(),
-            blobs: self.rooms.memory.blobs.len(),
-            memory: describe_memory(&self.rooms.memory, &self.rooms.config.account, &self.rooms.counters),
-            dirty_tracking: self.rooms.memory.describe_tracking(),
-            engines,
-            processes,
-        };
-        as_answer(&description)
-    }
+/// All of it.
+pub(in crate::vgpu) fn describe(vm: &Vm, power: &'static str) -> Answer {
+    let engines = vm
+        .engines
+        .addresses()
+        .map(|at| {
+            let doorbells_in_use = connected_on(&vm.objects, at).len();
+            let slot = &vm.engines[at.index()];
+            let held = slot.supervised.map_or(Duration::ZERO, |id| vm.config.supervisor.held(id));
+            describe_engine(at, slot, doorbells_in_use, held)
+        })
+        .collect();
+    let processes =
+        vm.objects.processes.iter().map(|(context, process)| describe_process(*context, process)).collect();
+    let description = Description {
+        power: power,
+        blobs: vm.memory.blobs.len(),
+        memory: describe_memory(&vm.memory, &vm.config.account, &vm.counters),
+        dirty_tracking: vm.memory.describe_tracking(),
+        engines,
+        processes,
+    };
+    as_answer(&description)
 }

@@ -31,19 +31,19 @@ use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::objects::waits::NativeWait;
-use crate::vgpu::rooms::Rooms;
 use crate::vgpu::submission::waits::Waits;
+use crate::vgpu::vm::Vm;
 
 /// Requests of native fences.
 #[derive(Debug)]
 pub struct NativeFences<'a> {
-    pub(in crate::vgpu) rooms: &'a mut Rooms,
+    pub(in crate::vgpu) vm: &'a mut Vm,
 }
 
 impl<'a> NativeFences<'a> {
     /// Over these rooms.
-    pub fn of(rooms: &'a mut Rooms) -> Self {
-        Self { rooms }
+    pub fn of(vm: &'a mut Vm) -> Self {
+        Self { vm }
     }
 }
 
@@ -57,16 +57,16 @@ impl NativeFences<'_> {
         let known = matches!(message.kind, NATIVE_FENCE_DEFAULT | NATIVE_FENCE_INTRA_GPU);
         (known && message.reserved == 0).or(Status::InvalidParameter)?;
         let charge = self.room_for_fence(origin.context)?;
-        let made = self.rooms.fences.create(message.kind, message.initial_value);
+        let made = self.vm.fences.create(message.kind, message.initial_value);
         let (index, global) = made.ok_or(Status::OutOfResources)?;
         // Every engine knows it before its page can be found in any address space.
-        for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
+        for process in self.vm.engines.iter().filter_map(|slot| slot.process()) {
             process.native_fences.create(index, global);
         }
         let opened = self.map_fence(origin.context, index, global, message.va, charge);
         if opened.is_err() {
             // It was mapped nowhere, so no engine has its page.
-            Waits::of(self.rooms).free_fences(&[index]);
+            Waits::of(self.vm).free_fences(&[index]);
         }
         Ok(Handled::with(&opened?))
     }
@@ -78,37 +78,37 @@ impl NativeFences<'_> {
         message: &OpenNativeFence,
     ) -> Outcome {
         let charge = self.room_for_fence(origin.context)?;
-        let Named::Live(index) = self.rooms.fences.find(message.global) else {
+        let Named::Live(index) = self.vm.fences.find(message.global) else {
             let text = "no fence of this VM has this global handle".to_owned();
             return Err(Refused { status: Status::InvalidHandle, text });
         };
         let opened = self.map_fence(origin.context, index, message.global, message.va, charge)?;
-        self.rooms.fences.open(index);
+        self.vm.fences.open(index);
         Ok(Handled::with(&opened))
     }
 
     fn room_for_fence(&self, context: u32) -> Result<Charge, Refused> {
-        (!self.rooms.engines.has_too_much_pending()).or(Status::OutOfResources)?;
-        self.rooms.objects.device(context)?.fences.has_room().or(Status::OutOfResources)?;
-        self.rooms.objects.charge(context, Kind::Objects, FENCE_BYTES)
+        (!self.vm.engines.has_too_much_pending()).or(Status::OutOfResources)?;
+        self.vm.objects.device(context)?.fences.has_room().or(Status::OutOfResources)?;
+        self.vm.objects.charge(context, Kind::Objects, FENCE_BYTES)
     }
 
     /// CLOSE_NATIVE_FENCE. What the process waits for through this handle will never be answered otherwise.
     pub(in crate::vgpu) fn close_native_fence(&mut self, origin: Origin, message: &NamedMessage) -> Outcome {
         let Closed { fence, root, of_cpu, of_gpu } =
-            take_open(&mut self.rooms.objects, origin.context, message.handle)?;
+            take_open(&mut self.vm.objects, origin.context, message.handle)?;
         for wait in of_cpu {
-            self.rooms.answer(wait.origin, Err(Status::InvalidHandle.into()));
+            self.vm.answer(wait.origin, Err(Status::InvalidHandle.into()));
         }
-        self.rooms.memory.tables.unmap(root, fence.va, PAGE_SIZE)?;
+        self.vm.memory.tables.unmap(root, fence.va, PAGE_SIZE)?;
         // A buffer that waits at this address faults now: so it does on every kind of queue.
         for wait in of_gpu {
-            Waits::of(self.rooms).unpark(origin.context, wait.context);
+            Waits::of(self.vm).unpark(origin.context, wait.context);
         }
-        Waits::of(self.rooms).release_native_waiters(fence.index);
-        if self.rooms.fences.close(fence.index) {
-            let barrier = Barrier::raise(&mut self.rooms.engines);
-            Deferred::of(self.rooms).after(barrier, Action::FreeFences(vec![fence.index]));
+        Waits::of(self.vm).release_native_waiters(fence.index);
+        if self.vm.fences.close(fence.index) {
+            let barrier = Barrier::raise(&mut self.vm.engines);
+            Deferred::of(self.vm).after(barrier, Action::FreeFences(vec![fence.index]));
         }
         Ok(Handled::done())
     }
@@ -122,8 +122,8 @@ impl NativeFences<'_> {
         va: u64,
         charge: Charge,
     ) -> Result<NativeFenceOpened, Refused> {
-        let fence = self.rooms.fences.named(index, global)?;
-        fence.map(&mut self.rooms.objects, &mut self.rooms.memory.tables, context, va, charge)
+        let fence = self.vm.fences.named(index, global)?;
+        fence.map(&mut self.vm.objects, &mut self.vm.memory.tables, context, va, charge)
     }
 
     /// WAIT_NATIVE_FENCE: answered when the value is there.
@@ -132,13 +132,13 @@ impl NativeFences<'_> {
         origin: Origin,
         message: &NativeFenceValue,
     ) -> Outcome {
-        let index = self.rooms.fences.of_cpu(&self.rooms.objects, origin.context, message.fence)?;
-        let device = self.rooms.objects.device(origin.context)?;
+        let index = self.vm.fences.of_cpu(&self.vm.objects, origin.context, message.fence)?;
+        let device = self.vm.objects.device(origin.context)?;
         (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
-        let origin = self.rooms.objects.park(origin)?;
+        let origin = self.vm.objects.park(origin)?;
         let wait = NativeWait { origin, fence: message.fence, index, value: message.value };
-        self.rooms.objects.device_mut(origin.context)?.native_waits.push(wait);
-        Waits::of(self.rooms).release_native_waiters(index);
+        self.vm.objects.device_mut(origin.context)?.native_waits.push(wait);
+        Waits::of(self.vm).release_native_waiters(index);
         Ok(Handled::Parked)
     }
 
@@ -148,19 +148,19 @@ impl NativeFences<'_> {
         origin: Origin,
         message: &NativeFenceValue,
     ) -> Outcome {
-        let index = self.rooms.fences.of_cpu(&self.rooms.objects, origin.context, message.fence)?;
-        let value = self.rooms.fences.value(index).ok_or(Status::InvalidHandle)?;
+        let index = self.vm.fences.of_cpu(&self.vm.objects, origin.context, message.fence)?;
+        let value = self.vm.fences.value(index).ok_or(Status::InvalidHandle)?;
         // PAIRS WITH node/buffer.rs: what the process stored before is seen by a queue that passes its wait.
         value.store(message.value, Ordering::Release);
-        self.rooms.engines.poke_all();
-        Waits::of(self.rooms).release_native_waiters(index);
+        self.vm.engines.poke_all();
+        Waits::of(self.vm).release_native_waiters(index);
         Ok(Handled::done())
     }
 
     /// QUERY_NATIVE_FENCE.
     pub(in crate::vgpu) fn query_native_fence(&self, origin: Origin, message: &NamedMessage) -> Outcome {
-        let index = self.rooms.fences.of_cpu(&self.rooms.objects, origin.context, message.handle)?;
-        let value = self.rooms.fences.value(index).ok_or(Status::InvalidHandle)?;
+        let index = self.vm.fences.of_cpu(&self.vm.objects, origin.context, message.handle)?;
+        let value = self.vm.fences.value(index).ok_or(Status::InvalidHandle)?;
         // PAIRS WITH the engine's release of the value.
         Ok(Handled::with(&CurrentValue { value: value.load(Ordering::Acquire) }))
     }
@@ -211,10 +211,10 @@ mod tests {
     fn waiting() -> (Session, Handle) {
         let mut session = restored(startable());
         let (fence, _) = device(&mut session, OWNER).fences.iter().next().unwrap();
-        session.rooms.fences.value(0).unwrap().store(0, Ordering::Release);
+        session.vm.fences.value(0).unwrap().store(0, Ordering::Release);
         device(&mut session, OWNER).native_waits =
             vec![NativeWait { origin: ORIGIN, fence, index: 0, value: 7 }];
-        Waits::of(&mut session.rooms).release_native_waiters(0);
+        Waits::of(&mut session.vm).release_native_waiters(0);
         (session, fence)
     }
 
@@ -223,11 +223,11 @@ mod tests {
         let (mut session, _) = waiting();
         assert_eq!(monitored(&session), [6; 2]);
         device(&mut session, OWNER).gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 3 });
-        Waits::of(&mut session.rooms).release_native_waiters(0);
+        Waits::of(&mut session.vm).release_native_waiters(0);
         assert_eq!(monitored(&session), [2; 2], "a context that is parked waits, too");
-        Waits::of(&mut session.rooms).lose_gpu_waits(OWNER);
+        Waits::of(&mut session.vm).lose_gpu_waits(OWNER);
         assert_eq!(monitored(&session), [6; 2]);
-        Waits::of(&mut session.rooms).lose_native_waits(OWNER);
+        Waits::of(&mut session.vm).lose_native_waits(OWNER);
         assert_eq!(monitored(&session), [NOBODY; 2], "a lost device waits no more");
     }
 
@@ -235,8 +235,8 @@ mod tests {
     fn ums_135_ums_137_a_wait_is_over_at_its_value_and_not_before() {
         let (mut session, _) = waiting();
         for (value, waits) in [(6, 1), (7, 0)] {
-            session.rooms.fences.value(0).unwrap().store(value, Ordering::Release);
-            Waits::of(&mut session.rooms).release_native_waiters(0);
+            session.vm.fences.value(0).unwrap().store(value, Ordering::Release);
+            Waits::of(&mut session.vm).release_native_waiters(0);
             assert_eq!(device(&mut session, OWNER).native_waits.len(), waits, "{value}");
         }
         assert_eq!(monitored(&session), [NOBODY; 2]);
@@ -248,12 +248,12 @@ mod tests {
         let device_of = device(&mut session, OWNER);
         let queue = device_of.queues.handles()[0];
         device_of.waits = vec![Wait { origin: ORIGIN, queue, value: u64::MAX }; MAX_WAITS - 1];
-        let wait = NativeFences::of(&mut session.rooms)
+        let wait = NativeFences::of(&mut session.vm)
             .wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 });
         assert_eq!(wait.err().map(|refused| refused.status), Some(Status::OutOfResources));
         device(&mut session, OWNER).waits.pop();
         assert!(
-            NativeFences::of(&mut session.rooms)
+            NativeFences::of(&mut session.vm)
                 .wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 9 })
                 .is_ok()
         );
@@ -268,37 +268,37 @@ mod tests {
     #[test]
     fn ums_141_a_fence_that_was_just_closed_may_be_named_and_one_that_never_was_may_not() {
         let (mut session, _) = waiting();
-        let (index, global) = session.rooms.fences.create(0, 0).unwrap();
-        session.rooms.engines[COPY.index()].process().unwrap().native_fences.create(index, global);
-        assert!(session.rooms.fences.close(index));
-        assert_eq!(session.rooms.fences.find(global), Named::Leaving);
+        let (index, global) = session.vm.fences.create(0, 0).unwrap();
+        session.vm.engines[COPY.index()].process().unwrap().native_fences.create(index, global);
+        assert!(session.vm.fences.close(index));
+        assert_eq!(session.vm.fences.find(global), Named::Leaving);
         say_signalled(&session, global);
-        Waits::of(&mut session.rooms).read_signalled(COPY);
-        assert!(!session.rooms.engines.is_condemned(COPY));
+        Waits::of(&mut session.vm).read_signalled(COPY);
+        assert!(!session.vm.engines.is_condemned(COPY));
         say_signalled(&session, global);
         // What was said before it is free is read by then.
-        Waits::of(&mut session.rooms).free_fences(&[index]);
-        Waits::of(&mut session.rooms).read_signalled(COPY);
-        assert!(!session.rooms.engines.is_condemned(COPY));
+        Waits::of(&mut session.vm).free_fences(&[index]);
+        Waits::of(&mut session.vm).read_signalled(COPY);
+        assert!(!session.vm.engines.is_condemned(COPY));
         assert_eq!(load(&session, COPY, fences::handle(index)), 0, "the engine forgets it");
         say_signalled(&session, global);
-        Waits::of(&mut session.rooms).read_signalled(COPY);
-        assert!(session.rooms.engines.is_condemned(COPY), "it was destroyed");
+        Waits::of(&mut session.vm).read_signalled(COPY);
+        assert!(session.vm.engines.is_condemned(COPY), "it was destroyed");
     }
 
     #[test]
     fn ums_141_a_report_that_did_not_fit_has_all_waiters_looked_at() {
         let (mut session, _) = waiting();
-        session.rooms.fences.value(0).unwrap().store(7, Ordering::Release);
+        session.vm.fences.value(0).unwrap().store(7, Ordering::Release);
         store(&session, COPY, fences::SIGNALLED_OVERFLOW, 1);
-        Waits::of(&mut session.rooms).read_signalled(COPY);
+        Waits::of(&mut session.vm).read_signalled(COPY);
         assert!(device(&mut session, OWNER).native_waits.is_empty());
     }
 
     #[test]
     fn an_engine_that_starts_late_knows_the_fences_that_there_are() {
         let mut session = session(&Arc::new(startable()));
-        let (index, global) = session.rooms.fences.create(0, 0).unwrap();
+        let (index, global) = session.vm.fences.create(0, 0).unwrap();
         run(&mut session, COPY);
         assert_eq!(load(&session, COPY, fences::handle(index)), global.0);
         assert_eq!(load(&session, COPY, fences::monitored(index)), NOBODY);

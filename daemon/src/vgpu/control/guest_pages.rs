@@ -3,41 +3,41 @@
 use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::memory::room::Released;
 use crate::vgpu::objects::ids::AllocationId;
-use crate::vgpu::rooms::Rooms;
+use crate::vgpu::vm::Vm;
 use campanile_protocol::page_table::SegmentId;
 
 /// Guest RAM as engines have it: its segments, and what was written to it.
 #[derive(Debug)]
 pub struct GuestPages<'a> {
-    pub(in crate::vgpu) rooms: &'a mut Rooms,
+    pub(in crate::vgpu) vm: &'a mut Vm,
 }
 
 impl<'a> GuestPages<'a> {
     /// Over these rooms.
-    pub fn of(rooms: &'a mut Rooms) -> Self {
-        Self { rooms }
+    pub fn of(vm: &'a mut Vm) -> Self {
+        Self { vm }
     }
 }
 
 impl GuestPages<'_> {
     /// Tells every engine to map a segment.
     pub(in crate::vgpu) fn announce_segment_to_all(&mut self, id: SegmentId) {
-        for at in self.rooms.engines.addresses() {
-            self.rooms.engines.push_segment(at, id);
-            Kernels::of(self.rooms).flush_outbox(at);
+        for at in self.vm.engines.addresses() {
+            self.vm.engines.push_segment(at, id);
+            Kernels::of(self.vm).flush_outbox(at);
         }
     }
 
     /// Every engine has a segment that an allocation had.
     pub(in crate::vgpu) fn segment_is_there(&mut self, allocation: AllocationId, segment: SegmentId) {
-        let released = self.rooms.memory.segment_is_there(allocation, segment, &mut self.rooms.journal);
-        self.rooms.engines.poke_all();
+        let released = self.vm.memory.segment_is_there(allocation, segment, &mut self.vm.journal);
+        self.vm.engines.poke_all();
         self.forget_segment(released);
     }
 
     /// Drops a reference to an allocation, and what hung on the last one.
     pub(in crate::vgpu) fn release_allocation(&mut self, allocation: AllocationId) {
-        let released = self.rooms.memory.release(allocation);
+        let released = self.vm.memory.release(allocation);
         self.forget_segment(released);
     }
 
@@ -46,11 +46,11 @@ impl GuestPages<'_> {
     pub(in crate::vgpu) fn forget_segment(&mut self, released: Released) {
         let Released::Segment(segment) = released else { return };
         self.sweep_segment(segment);
-        let retired = self.rooms.memory.forget_segment(segment);
-        for at in self.rooms.engines.addresses() {
-            self.rooms.engines.push_segment_end(at, segment);
-            Kernels::of(self.rooms).flush_outbox(at);
+        let retired = self.vm.memory.forget_segment(segment);
+        for at in self.vm.engines.addresses() {
+            self.vm.engines.push_segment_end(at, segment);
+            Kernels::of(self.vm).flush_outbox(at);
         }
-        self.rooms.objects.due.extend(retired.map(|token| (token, Ok(()))));
+        self.vm.objects.due.extend(retired.map(|token| (token, Ok(()))));
     }
 }

@@ -15,7 +15,7 @@ use campanile_protocol::handle::Handle;
 use serde::Deserialize;
 use serde::Serialize;
 
-use crate::vgpu::session::Session;
+use crate::vgpu::vm::Vm;
 
 /// What the engines of a vGPU ran of late.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,36 +120,34 @@ fn by_context(
     contexts
 }
 
-impl Session {
-    /// What the engines have run, as far back as they remember, or as `last` says.
-    pub(in crate::vgpu) fn history(&self, last: Option<Duration>) -> History {
-        let now = clock::monotonic();
-        let since = last.map_or(Duration::ZERO, |last| now.saturating_sub(last));
-        let times = (clock::nanoseconds(since), clock::nanoseconds(now));
-        let engines = self.rooms.engines.addresses().filter_map(|at| {
-            let process = self.rooms.engines[at.index()].process()?;
-            Some(self.history_of(at, process, times))
-        });
-        History { engines: engines.collect() }
-    }
+/// What the engines have run, as far back as they remember, or as `last` says.
+pub(in crate::vgpu) fn history(vm: &Vm, last: Option<Duration>) -> History {
+    let now = clock::monotonic();
+    let since = last.map_or(Duration::ZERO, |last| now.saturating_sub(last));
+    let times = (clock::nanoseconds(since), clock::nanoseconds(now));
+    let engines = vm.engines.addresses().filter_map(|at| {
+        let process = vm.engines[at.index()].process()?;
+        Some(history_of(vm, at, process, times))
+    });
+    History { engines: engines.collect() }
+}
 
-    fn history_of(&self, at: EngineAddress, process: &EngineProcess, times: (u64, u64)) -> EngineHistory {
-        let mut owners = BTreeMap::new();
-        for (&of, guest) in &self.rooms.objects.processes {
-            let contexts = guest.device.iter().flat_map(|device| device.contexts.iter());
-            for (handle, context) in contexts.filter(|(_, context)| context.at == at) {
-                if let Some(entry) = context.entry {
-                    owners.insert(entry, (of, handle));
-                }
+fn history_of(vm: &Vm, at: EngineAddress, process: &EngineProcess, times: (u64, u64)) -> EngineHistory {
+    let mut owners = BTreeMap::new();
+    for (&of, guest) in &vm.objects.processes {
+        let contexts = guest.device.iter().flat_map(|device| device.contexts.iter());
+        for (handle, context) in contexts.filter(|(_, context)| context.at == at) {
+            if let Some(entry) = context.entry {
+                owners.insert(entry, (of, handle));
             }
         }
-        let (log, forgotten) = process.schedule.log();
-        let contexts = by_context(&log, times, |entry, generation| {
-            let is_present = process.contexts.generation(entry) == Some(generation);
-            owners.get(&entry).copied().filter(|_| is_present)
-        });
-        EngineHistory { node: node_name(at.node).to_owned(), engine: at.engine, forgotten, contexts }
     }
+    let (log, forgotten) = process.schedule.log();
+    let contexts = by_context(&log, times, |entry, generation| {
+        let is_present = process.contexts.generation(entry) == Some(generation);
+        owners.get(&entry).copied().filter(|_| is_present)
+    });
+    EngineHistory { node: node_name(at.node).to_owned(), engine: at.engine, forgotten, contexts }
 }
 
 #[cfg(test)]

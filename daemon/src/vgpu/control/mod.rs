@@ -12,7 +12,6 @@
 pub mod caps;
 pub mod deferred;
 pub mod devices;
-pub mod dispatch;
 pub mod errands;
 pub mod fences;
 pub mod guest_pages;

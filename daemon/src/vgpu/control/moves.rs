@@ -26,32 +26,32 @@ impl Deferred<'_> {
         if areas.is_empty() {
             return;
         }
-        self.rooms.memory.hide_areas(&areas, &mut self.rooms.journal);
-        let barrier = Barrier::raise(&mut self.rooms.engines);
+        self.vm.memory.hide_areas(&areas, &mut self.vm.journal);
+        let barrier = Barrier::raise(&mut self.vm.engines);
         self.after(barrier, Action::FreeAreas(areas));
     }
 
     /// Engines have let go.
     pub(in crate::vgpu) fn areas_are_free(&mut self, areas: Vec<SaveArea>) {
         for area in areas {
-            self.rooms.memory.areas.release(area);
-            GuestPages::of(self.rooms).release_allocation(area.allocation);
+            self.vm.memory.areas.release(area);
+            GuestPages::of(self.vm).release_allocation(area.allocation);
         }
     }
 
     /// An operation is done with all engines.
     pub(in crate::vgpu) fn paging_is_done(&mut self, context: u32, root: Root, value: u64) {
-        let Some(device) = self.rooms.objects.device_mut(context).ok().filter(|device| device.root == root)
+        let Some(device) = self.vm.objects.device_mut(context).ok().filter(|device| device.root == root)
         else {
             return;
         };
         device.paging.done = value;
-        self.rooms.memory.store_page_word(&self.rooms.objects, context, device_page::PAGING_FENCE, value);
+        self.vm.memory.store_page_word(&self.vm.objects, context, device_page::PAGING_FENCE, value);
     }
 
     /// Shows a blob at `offset` of the window; due when it is there.
     pub fn map_blob(&mut self, resource: u32, offset: u64, token: Token) -> Result<(), Refusal> {
-        match &mut self.rooms.memory.window {
+        match &mut self.vm.memory.window {
             Window::Open => {}
             Window::Never => return Err(Refusal::Unspecified),
             Window::Awaited(waiting) if waiting.len() < MAX_BLOBS => {
@@ -60,25 +60,21 @@ impl Deferred<'_> {
             }
             Window::Awaited(_) => return Err(Refusal::OutOfMemory),
         }
-        if self.rooms.engines.has_too_much_pending() {
+        if self.vm.engines.has_too_much_pending() {
             return Err(Refusal::OutOfMemory);
         }
-        let blob = self.rooms.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
+        let blob = self.vm.memory.blobs.get(&resource).ok_or(Refusal::Resource)?;
         if !blob.mappable || blob.shown != Shown::No || !offset.is_multiple_of(PAGE_SIZE) {
             return Err(Refusal::Parameter);
         }
         let allocation = blob.allocation;
-        if self.rooms.memory.allocations.spot(allocation) == Spot::Moving {
+        if self.vm.memory.allocations.spot(allocation) == Spot::Moving {
             // It is being evicted: that is over soon.
-            self.rooms.memory.residency.deferred.push((resource, offset, token));
+            self.vm.memory.residency.deferred.push((resource, offset, token));
             return Ok(());
         }
-        let target = self
-            .rooms
-            .memory
-            .allocations
-            .begin_move_in(allocation, offset)
-            .map_err(|_| Refusal::Parameter)?;
+        let target =
+            self.vm.memory.allocations.begin_move_in(allocation, offset).map_err(|_| Refusal::Parameter)?;
         self.start_move(resource, allocation, target, token);
         Ok(())
     }
@@ -90,11 +86,11 @@ impl Deferred<'_> {
         target: Place,
         token: Token,
     ) {
-        if let Some(blob) = self.rooms.memory.blobs.get_mut(&resource) {
+        if let Some(blob) = self.vm.memory.blobs.get_mut(&resource) {
             blob.shown = Shown::Moving;
         }
-        let let_go = self.rooms.memory.begin_move(allocation, &mut self.rooms.journal);
-        let barrier = self.rooms.engines.barrier_for(let_go);
+        let let_go = self.vm.memory.begin_move(allocation, &mut self.vm.journal);
+        let barrier = self.vm.engines.barrier_for(let_go);
         self.after(barrier, Action::Move { allocation, target, resource, token });
     }
 
@@ -105,42 +101,42 @@ impl Deferred<'_> {
         resource: u32,
         token: Token,
     ) {
-        let released = self.rooms.memory.finish_move(allocation, target, resource, &mut self.rooms.journal);
-        GuestPages::of(self.rooms).forget_segment(released);
-        self.rooms.objects.due.push((token, Ok(())));
+        let released = self.vm.memory.finish_move(allocation, target, resource, &mut self.vm.journal);
+        GuestPages::of(self.vm).forget_segment(released);
+        self.vm.objects.due.push((token, Ok(())));
     }
 
     /// Begins to move an allocation to host memory.
     pub(in crate::vgpu) fn start_eviction(&mut self, allocation: AllocationId) {
-        if let Some(leaving) = self.rooms.memory.begin_eviction(allocation, &mut self.rooms.journal) {
-            count(&self.rooms.counters.evictions);
+        if let Some(leaving) = self.vm.memory.begin_eviction(allocation, &mut self.vm.journal) {
+            count(&self.vm.counters.evictions);
             self.relocate(leaving);
         }
     }
 
     /// Begins to move an allocation to another place in video memory.
     pub(in crate::vgpu) fn start_relocation(&mut self, it: Relocation) {
-        if let Some(leaving) = self.rooms.memory.begin_relocation(it, &mut self.rooms.journal) {
-            count(&self.rooms.counters.relocations);
+        if let Some(leaving) = self.vm.memory.begin_relocation(it, &mut self.vm.journal) {
+            count(&self.vm.counters.relocations);
             self.relocate(leaving);
         }
     }
 
     fn relocate(&mut self, Leaving { allocation, target, let_go }: Leaving) {
-        let barrier = self.rooms.engines.barrier_for(let_go);
+        let barrier = self.vm.engines.barrier_for(let_go);
         self.after(barrier, Action::Relocate { allocation, target });
     }
 
     /// Engines have let go of what leaves its place.
     pub(in crate::vgpu) fn finish_relocation(&mut self, allocation: AllocationId, target: Place) {
-        let released = self.rooms.memory.finish_relocation(allocation, target, &mut self.rooms.journal);
+        let released = self.vm.memory.finish_relocation(allocation, target, &mut self.vm.journal);
         if matches!(target, Place::Local(_) | Place::Area(_)) {
-            self.rooms.engines.poke_all();
+            self.vm.engines.poke_all();
         }
-        GuestPages::of(self.rooms).forget_segment(released);
-        for (resource, offset, token) in std::mem::take(&mut self.rooms.memory.residency.deferred) {
+        GuestPages::of(self.vm).forget_segment(released);
+        for (resource, offset, token) in std::mem::take(&mut self.vm.memory.residency.deferred) {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
-                self.rooms.objects.due.push((token, Err(refusal)));
+                self.vm.objects.due.push((token, Err(refusal)));
             }
         }
     }
@@ -149,16 +145,16 @@ impl Deferred<'_> {
     /// of them have it: a guest need not wait before it maps the blob and submits work, and an engine whose page tables are
     /// newer than its segments would find no memory there, or that of the segment that had the number before.
     pub(in crate::vgpu) fn introduce_segment(&mut self, allocation: AllocationId) {
-        let Some(segment) = self.rooms.memory.allocations.guest_segment(allocation) else { return };
-        GuestPages::of(self.rooms).announce_segment_to_all(segment);
+        let Some(segment) = self.vm.memory.allocations.guest_segment(allocation) else { return };
+        GuestPages::of(self.vm).announce_segment_to_all(segment);
         self.show_when_announced(allocation);
     }
 
     /// As far as it goes for engines that were told of the segment: see [`Self::introduce_segment`].
     pub(in crate::vgpu) fn show_when_announced(&mut self, allocation: AllocationId) {
-        let hidden = self.rooms.memory.hide_until_announced(allocation, &mut self.rooms.journal);
+        let hidden = self.vm.memory.hide_until_announced(allocation, &mut self.vm.journal);
         if let Some(segment) = hidden {
-            let barrier = Barrier::announced(&self.rooms.engines);
+            let barrier = Barrier::announced(&self.vm.engines);
             self.after(barrier, Action::ShowSegment(allocation, segment));
         }
     }

@@ -9,9 +9,9 @@ use zerocopy::IntoBytes;
 use crate::vgpu::counters::count;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::rooms::Rooms;
+use crate::vgpu::vm::Vm;
 
-impl Rooms {
+impl Vm {
     /// Writes the answer into the guest's response slot: payload, then header, then sequence.
     pub(in crate::vgpu) fn answer(&mut self, origin: Origin, outcome: Result<Vec<u8>, Refused>) {
         let (status, payload) = match outcome {

@@ -278,7 +278,7 @@ mod tests {
 
     fn connect(session: &mut Session) {
         let connected =
-            DoorbellRequests::of(&mut session.rooms).connect_doorbell(ORIGIN, &Named { handle: DOORBELL });
+            DoorbellRequests::of(&mut session.vm).connect_doorbell(ORIGIN, &Named { handle: DOORBELL });
         connected.unwrap_or_else(|refused| panic!("{}", refused.text));
     }
 
@@ -292,8 +292,8 @@ mod tests {
             let mut session = with_one_slot();
             device(&mut session, OWNER).doorbells.get_mut(DOORBELL).unwrap().is_draining = ends;
             let waiting = WaitingConnect { origin: ORIGIN, doorbell: DOORBELL };
-            session.rooms.engines[COPY.index()].line.push(OWNER, waiting);
-            DoorbellRequests::of(&mut session.rooms).serve_connects(COPY);
+            session.vm.engines[COPY.index()].line.push(OWNER, waiting);
+            DoorbellRequests::of(&mut session.vm).serve_connects(COPY);
             let expected = if ends { DoorbellState::Retry } else { DoorbellState::Connected(Place::Own(0)) };
             assert_eq!(state(&mut session), expected);
         }
@@ -308,7 +308,7 @@ mod tests {
         connect(&mut session);
         assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
         // At that very moment: nothing was done through it yet, so it is no victim.
-        let slots = &mut session.rooms.engines[COPY.index()].slots;
+        let slots = &mut session.vm.engines[COPY.index()].slots;
         assert!(matches!(slots.choose(before, |_| 9), Taken::Later(_)));
         assert!(matches!(slots.choose(before, |_| 10), Taken::Victim(0, _)), "it has served a ring");
     }
@@ -318,9 +318,9 @@ mod tests {
         let mut session = with_one_slot();
         let now = Instant::now();
         let mut connects = 0;
-        while session.rooms.doorbells.rate.next(now) <= now {
+        while session.vm.doorbells.rate.next(now) <= now {
             connect(&mut session);
-            session.rooms.doorbells().1.disconnect_all(COPY);
+            session.vm.doorbells().1.disconnect_all(COPY);
             connects += 1;
             assert!(connects < 1_000_000, "without end");
         }

@@ -152,8 +152,8 @@ mod tests {
     /// A session whose guest says that this was queued, without the doorbell that already ends.
     fn with_last_queued(value: u64) -> Session {
         let mut session = restored(Config { timeouts: TIMEOUTS, ..startable() });
-        session.rooms.doorbells.drains.clear();
-        let page = session.rooms.memory.page(&session.rooms.objects, OWNER).unwrap();
+        session.vm.doorbells.drains.clear();
+        let page = session.vm.memory.page(&session.vm.objects, OWNER).unwrap();
         page.word(device_page::last_queued(0)).unwrap().store(value, Ordering::Release);
         session
     }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn drains(session: &mut Session) -> bool {
-        let (doorbells, mut parts) = session.rooms.doorbells();
+        let (doorbells, mut parts) = session.vm.doorbells();
         doorbells
             .drain(&mut parts, ORIGIN, HOLDER, Instant::now())
             .unwrap_or_else(|refused| panic!("{}", refused.text))
@@ -176,8 +176,8 @@ mod tests {
         {
             let mut session = with_last_queued(last_queued);
             assert_eq!(drains(&mut session), waits, "{last_queued}");
-            assert_eq!(counted(&session.rooms.counters.last_queued_errors), errors, "{last_queued}");
-            assert_eq!(session.rooms.doorbells.drains.len(), usize::from(waits));
+            assert_eq!(counted(&session.vm.counters.last_queued_errors), errors, "{last_queued}");
+            assert_eq!(session.vm.doorbells.drains.len(), usize::from(waits));
         }
     }
 
@@ -185,9 +185,9 @@ mod tests {
     fn nothing_is_waited_for_that_is_held_or_reached_nobody() {
         let mut session = with_last_queued(2);
         session
-            .rooms
+            .vm
             .engines
-            .hold(&mut session.rooms.objects, &session.rooms.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
                 held.by_guest = true
             })
             .unwrap();
@@ -201,21 +201,21 @@ mod tests {
     fn ums_127_the_wait_is_as_long_as_the_timeout_of_its_node_from_the_last_step_on() {
         let mut session = with_last_queued(4);
         assert!(drains(&mut session));
-        assert_eq!(session.rooms.doorbells.drains[0].timeout, TIMEOUTS[1]);
+        assert_eq!(session.vm.doorbells.drains[0].timeout, TIMEOUTS[1]);
         let queue = hw_queue(&mut session);
-        session.rooms.doorbells.drains[0].since = Instant::now().checked_sub(TIMEOUTS[1]).unwrap();
-        let late = session.rooms.doorbells.drains[0].since;
+        session.vm.doorbells.drains[0].since = Instant::now().checked_sub(TIMEOUTS[1]).unwrap();
+        let late = session.vm.doorbells.drains[0].since;
         // It has made a step since: it has all its time again.
         store(&session, COPY, queue + block::QUEUE_COMPLETED, 2);
-        Deferred::of(&mut session.rooms).look_at_drains();
-        assert!(session.rooms.doorbells.drains[0].since > late);
+        Deferred::of(&mut session.vm).look_at_drains();
+        assert!(session.vm.doorbells.drains[0].since > late);
         assert_eq!(
-            session.rooms.doorbells.next_drain(),
-            Some(session.rooms.doorbells.drains[0].since + TIMEOUTS[1])
+            session.vm.doorbells.next_drain(),
+            Some(session.vm.doorbells.drains[0].since + TIMEOUTS[1])
         );
-        session.rooms.doorbells.drains[0].since = late;
-        Deferred::of(&mut session.rooms).look_at_drains();
-        assert!(session.rooms.doorbells.drains.is_empty(), "none since: it is over");
+        session.vm.doorbells.drains[0].since = late;
+        Deferred::of(&mut session.vm).look_at_drains();
+        assert!(session.vm.doorbells.drains.is_empty(), "none since: it is over");
         assert!(device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).is_none());
     }
 
@@ -223,12 +223,12 @@ mod tests {
     fn ums_148_a_doorbell_ends_when_its_engine_says_that_nothing_is_left() {
         let mut session = with_last_queued(u64::MAX);
         assert!(drains(&mut session));
-        Deferred::of(&mut session.rooms).look_at_drains();
-        assert_eq!(session.rooms.doorbells.drains.len(), 1);
+        Deferred::of(&mut session.vm).look_at_drains();
+        assert_eq!(session.vm.doorbells.drains.len(), 1);
         let queue = hw_queue(&mut session);
         store(&session, COPY, queue + block::QUEUE_DRAINED, 1);
-        Deferred::of(&mut session.rooms).look_at_drains();
-        assert!(session.rooms.doorbells.drains.is_empty());
+        Deferred::of(&mut session.vm).look_at_drains();
+        assert!(session.vm.doorbells.drains.is_empty());
     }
 
     #[test]
@@ -237,16 +237,12 @@ mod tests {
         assert!(drains(&mut session));
         let queue = hw_queue(&mut session);
         let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
-        session.rooms.doorbells.drains[0].since = long_ago;
+        session.vm.doorbells.drains[0].since = long_ago;
         // As another process finds it.
         store(&session, COPY, queue + block::QUEUE_DRAIN, 0);
         bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
-        session.rooms.doorbells.restart_drains(
-            &session.rooms.objects,
-            &mut session.rooms.engines,
-            Instant::now(),
-        );
-        assert!(session.rooms.doorbells.drains[0].since > long_ago);
+        session.vm.doorbells.restart_drains(&session.vm.objects, &mut session.vm.engines, Instant::now());
+        assert!(session.vm.doorbells.drains[0].since > long_ago);
         assert_eq!(load(&session, COPY, queue + block::QUEUE_DRAIN), 1);
         assert_eq!(bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS).len(), 1);
     }

@@ -36,9 +36,9 @@ use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Doorbell;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::objects::process::RingShape;
-use crate::vgpu::rooms::Rooms;
 use crate::vgpu::submission::buffers::Submission;
 use crate::vgpu::submission::waits::Waits;
+use crate::vgpu::vm::Vm;
 
 /// Bytes of a doorbell: itself, its end, and what waits then until engines have let go.
 pub(in crate::vgpu) const DOORBELL_BYTES: u64 = 1024;
@@ -46,13 +46,13 @@ pub(in crate::vgpu) const DOORBELL_BYTES: u64 = 1024;
 /// Requests and events of doorbells.
 #[derive(Debug)]
 pub struct DoorbellRequests<'a> {
-    pub(in crate::vgpu) rooms: &'a mut Rooms,
+    pub(in crate::vgpu) vm: &'a mut Vm,
 }
 
 impl<'a> DoorbellRequests<'a> {
     /// Over these rooms.
-    pub fn of(rooms: &'a mut Rooms) -> Self {
-        Self { rooms }
+    pub fn of(vm: &'a mut Vm) -> Self {
+        Self { vm }
     }
 }
 
@@ -64,13 +64,13 @@ impl DoorbellRequests<'_> {
             == 0
             && message.reserved == 0;
         known.or(Status::InvalidParameter)?;
-        (!self.rooms.engines.has_too_much_pending()).or(Status::OutOfResources)?;
+        (!self.vm.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         (message.private_bytes as usize <= DOORBELL_PRIVATE_BYTES).or(Status::InvalidParameter)?;
         let entries = message.ring_entries;
         let sized =
             entries.is_power_of_two() && (ring::MIN_RING_ENTRIES..=ring::MAX_RING_ENTRIES).contains(&entries);
         sized.or(Status::InvalidParameter)?;
-        let device = self.rooms.objects.device(origin.context)?;
+        let device = self.vm.objects.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let at = queue.at;
         let entry = device.contexts.get(queue.context).and_then(|context| context.entry);
@@ -82,13 +82,13 @@ impl DoorbellRequests<'_> {
             QueueKind::UserMode { doorbell: None, completed } => completed,
         };
         let ring = RingMemory::ring(message.ring_resource, message.ring_va, entries);
-        let ring = ring.allocation(&self.rooms.objects, &self.rooms.memory, origin.context)?;
+        let ring = ring.allocation(&self.vm.objects, &self.vm.memory, origin.context)?;
         let control = RingMemory::control(message.control_resource, message.control_va);
-        let control = control.allocation(&self.rooms.objects, &self.rooms.memory, origin.context)?;
-        let charge = self.rooms.objects.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
-        let process = Submission::of(self.rooms).ensure_presence(origin.context, at)?;
+        let control = control.allocation(&self.vm.objects, &self.vm.memory, origin.context)?;
+        let charge = self.vm.objects.charge(origin.context, Kind::Objects, DOORBELL_BYTES)?;
+        let process = Submission::of(self.vm).ensure_presence(origin.context, at)?;
         let index = message.queue.index();
-        let engine = self.rooms.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        let engine = self.vm.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         let entry = QueueEntry {
             generation: 0,
             ring_va: message.ring_va,
@@ -121,24 +121,24 @@ impl DoorbellRequests<'_> {
                 entries: message.ring_entries,
             },
         };
-        let device = self.rooms.objects.device_mut(origin.context)?;
+        let device = self.vm.objects.device_mut(origin.context)?;
         // As many doorbells fit as queues, and a queue has one at the most.
         let handle = device.doorbells.insert(doorbell, charge).ok_or(Status::OutOfResources)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
             queue.kind = QueueKind::UserMode { doorbell: Some(handle), completed };
         }
-        self.rooms.memory.allocations.retain(ring);
-        self.rooms.memory.allocations.retain(control);
+        self.vm.memory.allocations.retain(ring);
+        self.vm.memory.allocations.retain(control);
         // What an earlier doorbell of the same place was rung with is no ring of this one.
-        self.rooms.memory.store_page_word(&self.rooms.objects, origin.context, device_page::cell(index), 0);
-        self.rooms.memory.store_page_word(
-            &self.rooms.objects,
+        self.vm.memory.store_page_word(&self.vm.objects, origin.context, device_page::cell(index), 0);
+        self.vm.memory.store_page_word(
+            &self.vm.objects,
             origin.context,
             device_page::status(index),
             DoorbellState::Retry.status().word(),
         );
         // CPU waits that are there already are for what the engine will signal through this entry.
-        Waits::of(self.rooms).release_waiters(origin.context, message.queue);
+        Waits::of(self.vm).release_waiters(origin.context, message.queue);
         let dedicated = DoorbellCreated {
             doorbell: handle,
             cell_offset: device_page::cell(index),
@@ -149,7 +149,7 @@ impl DoorbellRequests<'_> {
             ring_value: 0,
             private_data: message.private_data,
         };
-        Ok(Handled::with(&match self.rooms.config.doorbell_modes.global_cell(at) {
+        Ok(Handled::with(&match self.vm.config.doorbell_modes.global_cell(at) {
             None => dedicated,
             Some(cell_offset) => DoorbellCreated {
                 cell_offset,
@@ -163,7 +163,7 @@ impl DoorbellRequests<'_> {
     /// CONNECT_DOORBELL. Waits for its turn, and never for another guest or for work: a slot is taken from another
     /// doorbell else if it must be (UMS-13, UMS-76).
     pub(in crate::vgpu) fn connect_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let (doorbells, mut parts) = self.rooms.doorbells();
+        let (doorbells, mut parts) = self.vm.doorbells();
         match doorbells.connect(&mut parts, origin, message.handle)? {
             Connecting::Already(connected) => Ok(Handled::with(&connected)),
             Connecting::Queued(at) => {
@@ -175,49 +175,49 @@ impl DoorbellRequests<'_> {
 
     /// Serves the queued connects of an engine, as far as that is possible now; the timer sees to the rest.
     pub(in crate::vgpu) fn serve_connects(&mut self, at: EngineAddress) {
-        let (doorbells, mut parts) = self.rooms.doorbells();
+        let (doorbells, mut parts) = self.vm.doorbells();
         let Served { answers, retry_at, poke } = doorbells.serve(&mut parts, at, clock::now());
         if poke {
-            self.rooms.engines.poke_later(at);
+            self.vm.engines.poke_later(at);
         }
         for (origin, answer) in answers {
-            self.rooms.answer(origin, answer.map(|connected| connected.as_bytes().to_vec()));
+            self.vm.answer(origin, answer.map(|connected| connected.as_bytes().to_vec()));
         }
         if let Some(retry_at) = retry_at {
-            self.rooms.timer.set(retry_at);
+            self.vm.timer.set(retry_at);
         }
     }
 
     /// The operator has thrown the switch (UMS-97).
     pub(in crate::vgpu) fn notify_switched(&mut self) {
-        self.rooms.config.notify.take();
-        for at in self.rooms.engines.addresses() {
-            self.rooms.doorbells().1.follow_switch(at);
+        self.vm.config.notify.take();
+        for at in self.vm.engines.addresses() {
+            self.vm.doorbells().1.follow_switch(at);
         }
     }
 
     /// DESTROY_DOORBELL (UMS-78, UMS-79): disconnects, and waits for what was rung (UMS-126).
     pub(in crate::vgpu) fn destroy_doorbell(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.rooms.objects.device(origin.context)?;
+        let device = self.vm.objects.device(origin.context)?;
         let doorbell = device.doorbells.get(message.handle).ok_or(Status::InvalidHandle)?;
         (!doorbell.is_draining).or(Status::Busy)?;
         let holder = Holder { context: origin.context, doorbell: message.handle };
-        let (doorbells, mut parts) = self.rooms.doorbells();
+        let (doorbells, mut parts) = self.vm.doorbells();
         parts.retry(holder);
         if doorbells.drain(&mut parts, origin, holder, clock::now())? {
-            if let Some(at) = self.rooms.doorbells.next_drain() {
-                self.rooms.timer.set(at);
+            if let Some(at) = self.vm.doorbells.next_drain() {
+                self.vm.timer.set(at);
             }
             return Ok(Handled::Parked);
         }
-        let origin = self.rooms.objects.park_end(origin);
-        Deferred::of(self.rooms).remove_doorbell(origin, holder);
+        let origin = self.vm.objects.park_end(origin);
+        Deferred::of(self.vm).remove_doorbell(origin, holder);
         Ok(Handled::Parked)
     }
 
     /// NOTIFY: valid for any queue of the process; the engine looks at its rings (UMS-94, UMS-96).
     pub(in crate::vgpu) fn notify(&mut self, origin: Origin, message: &Notify) -> Outcome {
-        self.rooms.doorbells().1.notify(origin.context, message)?;
+        self.vm.doorbells().1.notify(origin.context, message)?;
         Ok(Handled::done())
     }
 }
@@ -287,7 +287,7 @@ mod tests {
     fn connected(place: Place) -> Session {
         let mut session = restored(Config { doorbells: 1, ..startable() });
         if let Place::Own(slot) = place {
-            session.rooms.engines[COPY.index()].slots.hold(slot, HOLDER, 0, Instant::now());
+            session.vm.engines[COPY.index()].slots.hold(slot, HOLDER, 0, Instant::now());
         }
         let doorbell = device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap();
         doorbell.state = DoorbellState::Connected(place);
@@ -301,11 +301,11 @@ mod tests {
     #[test]
     fn ums_66_a_slot_is_free_for_the_next_when_its_doorbell_is_disconnected() {
         let mut session = connected(Place::Own(0));
-        let slots = &mut session.rooms.engines[COPY.index()].slots;
+        let slots = &mut session.vm.engines[COPY.index()].slots;
         assert!(matches!(slots.choose(Instant::now(), |_| 1), Taken::Victim(0, HOLDER)));
-        session.rooms.doorbells().1.disconnect_all(COPY);
+        session.vm.doorbells().1.disconnect_all(COPY);
         assert_eq!(state(&mut session), DoorbellState::Retry);
-        let slots = &mut session.rooms.engines[COPY.index()].slots;
+        let slots = &mut session.vm.engines[COPY.index()].slots;
         assert_eq!(slots.choose(Instant::now(), |_| 0), Taken::Free(0));
     }
 
@@ -314,18 +314,18 @@ mod tests {
         let mut session = connected(Place::Own(0));
         let ring = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().ring;
         let (&resource, _) =
-            session.rooms.memory.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
+            session.vm.memory.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
         let row = device(&mut session, OWNER).mappings.iter().find(|(_, mapping)| mapping.allocation == ring);
         let (&there, mapping) = row.unwrap();
         let mapping = GpuMapping { size: PAGE_SIZE, ..**mapping };
         // Behind a change of the golden state that waits for the buffers before it.
         let to_come = 0x102_5000;
-        let charge = session.rooms.objects.charge(OWNER, Kind::Mappings, 1).unwrap();
+        let charge = session.vm.objects.charge(OWNER, Kind::Mappings, 1).unwrap();
         device(&mut session, OWNER).mappings.insert(to_come, Mapped { mapping, charge });
         let status = |va: u64| {
             let memory = RingMemory { resource, va, bytes: LINE, writable: false }.allocation(
-                &session.rooms.objects,
-                &session.rooms.memory,
+                &session.vm.objects,
+                &session.vm.memory,
                 OWNER,
             );
             memory.err().map(|refused| refused.status)
@@ -339,14 +339,14 @@ mod tests {
         let mut session = connected(Place::Own(0));
         let doorbell = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
         let memory = [doorbell.ring, doorbell.control];
-        Deferred::of(&mut session.rooms).remove_doorbell(ORIGIN, HOLDER);
+        Deferred::of(&mut session.vm).remove_doorbell(ORIGIN, HOLDER);
         let waits = |session: &Session| {
-            let actions = session.rooms.engines.pending.iter().map(|pending| &pending.action);
+            let actions = session.vm.engines.pending.iter().map(|pending| &pending.action);
             actions.filter(|action| matches!(action, Action::Release(list) if list[..] == memory)).count()
         };
         assert_eq!(waits(&session), 1, "its engine has acknowledged nothing");
-        Lifecycle::of(&mut session.rooms).stop_engine(COPY);
-        Deferred::of(&mut session.rooms).run_pending();
+        Lifecycle::of(&mut session.vm).stop_engine(COPY);
+        Deferred::of(&mut session.vm).run_pending();
         assert_eq!(waits(&session), 0);
     }
 
@@ -356,16 +356,16 @@ mod tests {
         {
             let mut session = connected(place);
             if !is_connected {
-                session.rooms.doorbells().1.disconnect_all(COPY);
+                session.vm.doorbells().1.disconnect_all(COPY);
             }
-            let wake = session.rooms.engines[COPY.index()].process().unwrap().grant_handle().wake;
+            let wake = session.vm.engines[COPY.index()].process().unwrap().grant_handle().wake;
             // It sleeps.
             store(&session, COPY, block::POWER, power::ASLEEP);
             wake.drain();
             bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
             let doorbell = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
             let (queue, hw_queue) = (doorbell.queue, doorbell.hw_queue.unwrap());
-            DoorbellRequests::of(&mut session.rooms)
+            DoorbellRequests::of(&mut session.vm)
                 .notify(ORIGIN, &Notify { queue, flags: 0, reserved: 0 })
                 .unwrap_or_else(|refused| panic!("{}", refused.text));
             assert!(wake.drain(), "{place:?}, {is_connected}");
@@ -387,7 +387,7 @@ mod tests {
         ] {
             let mut session = connected(place);
             device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap().notify = wishes;
-            DoorbellRequests::of(&mut session.rooms).notify_switched();
+            DoorbellRequests::of(&mut session.vm).notify_switched();
             let expected = if stays { DoorbellState::Connected(place) } else { DoorbellState::Retry };
             assert_eq!(state(&mut session), expected, "{place:?}, {wishes}");
         }
@@ -409,12 +409,12 @@ mod tests {
     /// A session in which a queue has no doorbell any more.
     fn without_doorbell(config: Config) -> Session {
         let mut session = restored(config);
-        Deferred::of(&mut session.rooms).remove_doorbell(ORIGIN, HOLDER);
+        Deferred::of(&mut session.vm).remove_doorbell(ORIGIN, HOLDER);
         session
     }
 
     fn created(session: &mut Session, message: &CreateDoorbell) -> Result<DoorbellCreated, Status> {
-        match DoorbellRequests::of(&mut session.rooms).create_doorbell(ORIGIN, message) {
+        match DoorbellRequests::of(&mut session.vm).create_doorbell(ORIGIN, message) {
             Ok(Handled::Now(bytes)) => Ok(DoorbellCreated::read_from_bytes(&bytes).unwrap()),
             Ok(Handled::Parked) => panic!("parked"),
             Err(refused) => Err(refused.status),
@@ -474,7 +474,7 @@ mod tests {
             action: Action::Release(Vec::new()),
             charges: Vec::new(),
         };
-        session.rooms.engines.pending.extend((0..MAX_PENDING).map(|_| pending()));
+        session.vm.engines.pending.extend((0..MAX_PENDING).map(|_| pending()));
         assert_eq!(created(&mut session, &GOOD).err(), Some(Status::OutOfResources));
     }
 
@@ -516,7 +516,7 @@ mod tests {
         let mut session = connected(Place::Own(0));
         let queue = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().queue;
         for (flags, reserved) in [(1, 0), (0, 1)] {
-            let refused = DoorbellRequests::of(&mut session.rooms)
+            let refused = DoorbellRequests::of(&mut session.vm)
                 .notify(ORIGIN, &Notify { queue, flags, reserved })
                 .err()
                 .unwrap();
@@ -524,10 +524,10 @@ mod tests {
         }
         // That the golden state drains.
         let ends = Named { handle: Handle::new(1, 1) };
-        let refused = DoorbellRequests::of(&mut session.rooms).destroy_doorbell(ORIGIN, &ends).err().unwrap();
+        let refused = DoorbellRequests::of(&mut session.vm).destroy_doorbell(ORIGIN, &ends).err().unwrap();
         assert_eq!(refused.status, Status::Busy);
         assert!(
-            DoorbellRequests::of(&mut session.rooms)
+            DoorbellRequests::of(&mut session.vm)
                 .destroy_doorbell(ORIGIN, &Named { handle: HOLDER.doorbell })
                 .is_ok()
         );
@@ -536,14 +536,14 @@ mod tests {
     #[test]
     fn ums_70_doorbells_are_found_by_engine_and_disconnected_as_they_are_connected() {
         let mut session = connected(Place::Own(0));
-        assert_eq!(connected_on(&session.rooms.objects, COPY), [HOLDER]);
-        assert_eq!(connected_on(&session.rooms.objects, COMPUTE), []);
-        session.rooms.doorbells().1.disconnect_all(COMPUTE);
+        assert_eq!(connected_on(&session.vm.objects, COPY), [HOLDER]);
+        assert_eq!(connected_on(&session.vm.objects, COMPUTE), []);
+        session.vm.doorbells().1.disconnect_all(COMPUTE);
         assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
-        session.rooms.doorbells().1.victimise(HOLDER);
+        session.vm.doorbells().1.victimise(HOLDER);
         assert_eq!(state(&mut session), DoorbellState::Retry);
         let mut session = connected(Place::Own(0));
-        session.engine_to_f1(COPY);
+        session.power().engine_to_f1(COPY);
         assert_eq!(state(&mut session), DoorbellState::Retry);
         let of = |session: &mut Session, index: u32| {
             let doorbell = device(session, OWNER).doorbells.get(Handle::new(index, 1)).unwrap();
@@ -551,9 +551,9 @@ mod tests {
         };
         for index in [0, 2] {
             let (hw_queue, queue) = of(&mut session, index);
-            assert_eq!(session.rooms.objects.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
+            assert_eq!(session.vm.objects.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
         }
-        session.rooms.doorbells().1.abort_all(OWNER);
+        session.vm.doorbells().1.abort_all(OWNER);
         for (_, doorbell) in device(&mut session, OWNER).doorbells.iter() {
             assert_eq!((doorbell.state, doorbell.hw_queue), (DoorbellState::Abort, None));
         }

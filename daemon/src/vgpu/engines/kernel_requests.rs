@@ -41,24 +41,24 @@ impl Lifecycle<'_> {
             }
         };
         let source = create.source;
-        self.rooms.objects.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
+        self.vm.objects.device(origin.context)?.kernels.has_room().or(Status::OutOfResources)?;
         let Some(engines) = self.compilers_for(origin, create)? else {
             return Ok(Handled::Parked);
         };
-        (self.rooms.objects.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
+        (self.vm.objects.kernel_bytes + source.len() <= MAX_KERNEL_BYTES).or(Status::OutOfResources)?;
         let price = SourceBytes::price(source.len(), entry.as_deref());
-        let charge = self.rooms.objects.charge(origin.context, Kind::Kernels, price)?;
-        let object = self.rooms.objects.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
-        let origin = if origin.item.is_some() { origin } else { self.rooms.objects.park(origin)? };
+        let charge = self.vm.objects.charge(origin.context, Kind::Kernels, price)?;
+        let object = self.vm.objects.charge(origin.context, Kind::Objects, KERNEL_OBJECT_BYTES)?;
+        let origin = if origin.item.is_some() { origin } else { self.vm.objects.park(origin)? };
         let bytes = SourceBytes::new(source, charge);
         let kept = KernelSource { language: create.head.language, entry, bytes, is_ending: false };
-        let device = self.rooms.objects.device_mut(origin.context)?;
+        let device = self.vm.objects.device_mut(origin.context)?;
         // There is room: it was looked for above.
         let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
         let kernel = kernel_name(device.root.0, handle);
-        self.rooms.objects.kernel_bytes += source.len();
+        self.vm.objects.kernel_bytes += source.len();
         for at in &engines {
-            let slot = &mut self.rooms.engines[at.index()];
+            let slot = &mut self.vm.engines[at.index()];
             if !slot.owes_kernels() {
                 slot.stirred = clock::now();
             }
@@ -72,14 +72,10 @@ impl Lifecycle<'_> {
         }
         for at in engines {
             // An engine that cannot be asked is lost, and may take the kernel along.
-            if self
-                .rooms
-                .objects
-                .device(origin.context)
-                .is_ok_and(|device| device.kernels.get(handle).is_some())
+            if self.vm.objects.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some())
             {
-                self.rooms.engines.push_kernel(at, kernel, &kept);
-                Kernels::of(self.rooms).flush_outbox(at);
+                self.vm.engines.push_kernel(at, kernel, &kept);
+                Kernels::of(self.vm).flush_outbox(at);
             }
         }
         Ok(Handled::Parked)
@@ -92,15 +88,15 @@ impl Lifecycle<'_> {
         origin: Origin,
         create: &NewKernel<'_>,
     ) -> Result<Option<Vec<EngineAddress>>, Refused> {
-        let hears = |at: &EngineAddress| self.rooms.engines[at.index()].hears();
-        let there: Vec<EngineAddress> = self.rooms.engines.compilers().filter(hears).collect();
-        if !there.iter().any(|at| self.rooms.engines[at.index()].is_running()) {
+        let hears = |at: &EngineAddress| self.vm.engines[at.index()].hears();
+        let there: Vec<EngineAddress> = self.vm.engines.compilers().filter(hears).collect();
+        if !there.iter().any(|at| self.vm.engines[at.index()].is_running()) {
             let first = there.first().copied().unwrap_or(EngineAddress::new(0, NodeKind::Compute));
             self.ensure_engine(first)?;
             let _parked = self.wait_for_engine(origin, first, CREATE_KERNEL, create.body)?;
             return Ok(None);
         }
-        if !there.iter().all(|at| self.rooms.engines[at.index()].outbox.has_room(create.source.len())) {
+        if !there.iter().all(|at| self.vm.engines[at.index()].outbox.has_room(create.source.len())) {
             let text = "the engine has not read the kernels before this one yet".to_owned();
             return Err(Refused { status: Status::OutOfResources, text });
         }
@@ -109,21 +105,20 @@ impl Lifecycle<'_> {
 
     /// DESTROY_KERNEL: answered when no engine knows it any more. A buffer that is rung after that and names it faults.
     pub(in crate::vgpu) fn destroy_kernel(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.rooms.objects.device(origin.context)?;
+        let device = self.vm.objects.device(origin.context)?;
         let source = device.kernels.get(message.handle).ok_or(Status::InvalidHandle)?;
         let (is_asked, kernel) = (source.is_ending, kernel_name(device.root.0, message.handle));
         let bytes = Arc::clone(&source.bytes);
         // Only the message that asked may come again, from where it waited; one that was refused, as its device was lost.
         (!is_asked || origin.item.is_some() || !device.is_active()).or(Status::InvalidHandle)?;
-        (!self.rooms.engines.is_compiling(kernel)).or(Status::Busy)?;
+        (!self.vm.engines.is_compiling(kernel)).or(Status::Busy)?;
         if !is_asked {
-            if let Some(source) =
-                self.rooms.objects.device_mut(origin.context)?.kernels.get_mut(message.handle)
+            if let Some(source) = self.vm.objects.device_mut(origin.context)?.kernels.get_mut(message.handle)
             {
                 source.is_ending = true;
             }
-            for at in self.rooms.engines.compilers() {
-                let slot = &mut self.rooms.engines[at.index()];
+            for at in self.vm.engines.compilers() {
+                let slot = &mut self.vm.engines[at.index()];
                 if slot.hears() {
                     if !slot.owes_kernels() {
                         slot.stirred = clock::now();
@@ -131,17 +126,17 @@ impl Lifecycle<'_> {
                     slot.forgetting.insert((kernel.root, kernel.handle));
                 }
             }
-            Kernels::of(self.rooms).forget_kernel(kernel, &bytes);
+            Kernels::of(self.vm).forget_kernel(kernel, &bytes);
         }
         // What is in error runs nothing any more.
-        let runs = self.rooms.objects.device(origin.context)?.is_active();
+        let runs = self.vm.objects.device(origin.context)?.is_active();
         let knows = |at: &EngineAddress| {
-            self.rooms.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle))
+            self.vm.engines[at.index()].forgetting.contains(&(kernel.root, kernel.handle))
         };
-        if let Some(at) = self.rooms.engines.compilers().find(knows).filter(|_| runs) {
+        if let Some(at) = self.vm.engines.compilers().find(knows).filter(|_| runs) {
             return self.wait_for_engine(origin, at, DESTROY_KERNEL, message.as_bytes());
         }
-        Kernels::of(self.rooms).drop_kernel(origin.context, message.handle);
+        Kernels::of(self.vm).drop_kernel(origin.context, message.handle);
         Ok(Handled::done())
     }
 }

@@ -33,7 +33,7 @@ use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::processes::Objects;
-use crate::vgpu::rooms::Rooms;
+use crate::vgpu::vm::Vm;
 
 /// Bytes of the kernel sources of one VM: they are kept for the next process of an engine (MCDM-06).
 pub const MAX_KERNEL_BYTES: usize = 64 << 20;
@@ -111,13 +111,13 @@ impl Engines {
 /// Kernels with the engines that compile them, and the outboxes through which engines are asked.
 #[derive(Debug)]
 pub struct Kernels<'a> {
-    pub(in crate::vgpu) rooms: &'a mut Rooms,
+    pub(in crate::vgpu) vm: &'a mut Vm,
 }
 
 impl<'a> Kernels<'a> {
     /// Over these rooms.
-    pub fn of(rooms: &'a mut Rooms) -> Self {
-        Self { rooms }
+    pub fn of(vm: &'a mut Vm) -> Self {
+        Self { vm }
     }
 }
 
@@ -131,20 +131,20 @@ impl Kernels<'_> {
         binding_count: u32,
         constant_bytes: u32,
     ) {
-        let Some(pending) = self.rooms.engines.take_compiled(at, kernel) else {
+        let Some(pending) = self.vm.engines.take_compiled(at, kernel) else {
             return self.kernel_rebuilt(at, kernel);
         };
-        if self.rooms.engines.is_compiling(kernel) {
+        if self.vm.engines.is_compiling(kernel) {
             return;
         }
         let reply =
             KernelCreated { kernel: pending.handle, workgroup, binding_count, constant_bytes, reserved: 0 };
-        self.rooms.answer(pending.origin, Ok(reply.as_bytes().to_vec()));
+        self.vm.answer(pending.origin, Ok(reply.as_bytes().to_vec()));
     }
 
     /// An engine has refused a kernel.
     pub(in crate::vgpu) fn kernel_refused(&mut self, at: EngineAddress, kernel: KernelName, reason: String) {
-        let Some(pending) = self.rooms.engines.take_compiled(at, kernel) else {
+        let Some(pending) = self.vm.engines.take_compiled(at, kernel) else {
             return self.kernel_rebuilt(at, kernel);
         };
         self.refuse_kernel(at, kernel, pending, reason);
@@ -158,49 +158,49 @@ impl Kernels<'_> {
         pending: PendingKernel,
         text: String,
     ) {
-        for slot in self.rooms.engines.iter_mut() {
+        for slot in self.vm.engines.iter_mut() {
             slot.compiling.remove(&(kernel.root, kernel.handle));
         }
         let source = self.drop_kernel(pending.origin.context, pending.handle);
-        self.rooms.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
-        for other in self.rooms.engines.compilers().filter(|other| *other != at) {
-            self.rooms.engines.push_kernel_end(other, kernel, source.as_ref());
+        self.vm.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
+        for other in self.vm.engines.compilers().filter(|other| *other != at) {
+            self.vm.engines.push_kernel_end(other, kernel, source.as_ref());
             self.flush_outbox(other);
         }
     }
 
     /// The next process of an engine has compiled a kernel again, or could not: then a buffer that names it faults.
     fn kernel_rebuilt(&mut self, at: EngineAddress, kernel: KernelName) {
-        if self.rooms.engines[at.index()].rebuilding.remove(&(kernel.root, kernel.handle)) {
+        if self.vm.engines[at.index()].rebuilding.remove(&(kernel.root, kernel.handle)) {
             self.retry_waiting(at);
         }
     }
 
     /// Forgets a kernel, and its source, which messages about its end still hold.
     pub(in crate::vgpu) fn drop_kernel(&mut self, context: u32, handle: Handle) -> Option<Arc<SourceBytes>> {
-        let source = self.rooms.objects.device_mut(context).ok()?.kernels.remove(handle)?;
-        self.rooms.objects.kernel_bytes -= source.bytes.len();
+        let source = self.vm.objects.device_mut(context).ok()?.kernels.remove(handle)?;
+        self.vm.objects.kernel_bytes -= source.bytes.len();
         Some(source.bytes)
     }
 
     /// An engine knows a kernel no more.
     pub(in crate::vgpu) fn kernel_forgotten(&mut self, at: EngineAddress, kernel: KernelName) {
-        let slot = &mut self.rooms.engines[at.index()];
+        let slot = &mut self.vm.engines[at.index()];
         slot.stirred = clock::now();
         slot.forgetting.remove(&(kernel.root, kernel.handle));
-        let processes = &self.rooms.objects.processes;
+        let processes = &self.vm.objects.processes;
         let waits = |message: &mut WaitingMessage| {
             let device = processes.get(&message.origin.context).and_then(|process| process.device.as_ref());
             message.ended_kernel() == Some(Handle(kernel.handle))
                 && device.is_some_and(|device| device.root.0 == kernel.root)
         };
         let ended: Vec<WaitingMessage> = slot.waiting.extract_if(.., waits).collect();
-        self.rooms.engines.to_handle.extend(ended);
+        self.vm.engines.to_handle.extend(ended);
     }
 
     pub(super) fn forget_kernel(&mut self, kernel: KernelName, source: &Arc<SourceBytes>) {
-        for at in self.rooms.engines.compilers() {
-            self.rooms.engines.push_kernel_end(at, kernel, Some(source));
+        for at in self.vm.engines.compilers() {
+            self.vm.engines.push_kernel_end(at, kernel, Some(source));
             self.flush_outbox(at);
         }
     }
@@ -208,16 +208,16 @@ impl Kernels<'_> {
     /// Has the engines forget all kernels of a device that ended.
     pub(in crate::vgpu) fn forget_kernels(&mut self, device: &Device) {
         for (handle, source) in device.kernels.iter() {
-            self.rooms.objects.kernel_bytes -= source.bytes.len();
+            self.vm.objects.kernel_bytes -= source.bytes.len();
             self.forget_kernel(kernel_name(device.root.0, handle), &source.bytes);
         }
     }
 
     /// Sends what waits for an engine. An engine that cannot be asked is lost; kernels that cannot be sent are refused.
     pub(in crate::vgpu) fn flush_outbox(&mut self, at: EngineAddress) {
-        let Flushed { lost, unsent } = self.rooms.engines.flush(at, &self.rooms.memory.segments);
+        let Flushed { lost, unsent } = self.vm.engines.flush(at, &self.vm.memory.segments);
         if let Some(text) = lost {
-            self.rooms.engines.condemn(at, &text);
+            self.vm.engines.condemn(at, &text);
         }
         for (kernel, reason) in unsent {
             self.kernel_refused(at, kernel, reason);
@@ -226,38 +226,38 @@ impl Kernels<'_> {
 
     /// Something that stood between messages and their engine is out of the way: they are to be handled.
     pub(in crate::vgpu) fn retry_waiting(&mut self, at: EngineAddress) {
-        if self.rooms.freeze.is_stopping() {
+        if self.vm.freeze.is_stopping() {
             return;
         }
-        if let Err(text) = self.rooms.engines.admit(at, &self.rooms.config) {
-            return self.rooms.engines.condemn(at, &text);
+        if let Err(text) = self.vm.engines.admit(at, &self.vm.config) {
+            return self.vm.engines.condemn(at, &text);
         }
-        if !self.rooms.engines[at.index()].is_running() {
+        if !self.vm.engines[at.index()].is_running() {
             return;
         }
-        let waiting = std::mem::take(&mut self.rooms.engines[at.index()].waiting);
-        self.rooms.engines.to_handle.extend(waiting);
+        let waiting = std::mem::take(&mut self.vm.engines[at.index()].waiting);
+        self.vm.engines.to_handle.extend(waiting);
     }
 
     /// Has a compute engine compile every kernel that there is, but for those that it was asked for as a spare. It runs nothing
     /// before it has those that were compiled.
     pub(in crate::vgpu) fn compile_again(&mut self, at: EngineAddress) {
-        let kernels = kernels_of(&self.rooms.objects).map(|(kernel, source)| (kernel, source.clone()));
+        let kernels = kernels_of(&self.vm.objects).map(|(kernel, source)| (kernel, source.clone()));
         let kernels: Vec<_> = kernels.collect();
-        let mut ahead = self.rooms.engines.take_ahead(at);
+        let mut ahead = self.vm.engines.take_ahead(at);
         for (kernel, source) in kernels {
-            let slot = &mut self.rooms.engines[at.index()];
+            let slot = &mut self.vm.engines[at.index()];
             let name = (kernel.root, kernel.handle);
             if !slot.compiling.contains_key(&name) {
                 slot.rebuilding.insert(name);
             }
             if !ahead.remove(&kernel) {
-                self.rooms.engines.push_kernel(at, kernel, &source);
+                self.vm.engines.push_kernel(at, kernel, &source);
                 self.flush_outbox(at);
             }
         }
         for gone in ahead {
-            self.rooms.engines.push_kernel_end(at, gone, None);
+            self.vm.engines.push_kernel_end(at, gone, None);
             self.flush_outbox(at);
         }
     }
@@ -265,7 +265,7 @@ impl Kernels<'_> {
     /// Answers the request that waits for the kernel that the compiler is at: it may be what ended the engine. Those
     /// behind it are compiled by the next process.
     pub(in crate::vgpu) fn refuse_compiling(&mut self, at: EngineAddress, text: &str) {
-        let slot = &mut self.rooms.engines[at.index()];
+        let slot = &mut self.vm.engines[at.index()];
         let first = slot.compiling.iter().min_by_key(|(_, kernel)| kernel.number).map(|(name, _)| *name);
         let Some((root, handle)) = first else { return };
         let Some(kernel) = slot.compiling.remove(&(root, handle)) else { return };

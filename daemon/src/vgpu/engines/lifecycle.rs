@@ -31,8 +31,8 @@ use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::fences::table::FenceTable;
 use crate::vgpu::memory::vidmm::allocations::Allocations;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::rooms::Rooms;
 use crate::vgpu::submission::waits::Waits;
+use crate::vgpu::vm::Vm;
 
 /// The files that an engine works on.
 pub(in crate::vgpu) fn engine_memory<'a>(
@@ -150,13 +150,13 @@ impl Engines {
 /// Engine processes, started and ended, and what needs one that runs.
 #[derive(Debug)]
 pub struct Lifecycle<'a> {
-    pub(in crate::vgpu) rooms: &'a mut Rooms,
+    pub(in crate::vgpu) vm: &'a mut Vm,
 }
 
 impl<'a> Lifecycle<'a> {
     /// Over these rooms.
-    pub fn of(rooms: &'a mut Rooms) -> Self {
-        Self { rooms }
+    pub fn of(vm: &'a mut Vm) -> Self {
+        Self { vm }
     }
 }
 
@@ -164,15 +164,15 @@ impl Lifecycle<'_> {
     /// Whether an engine runs; starts it where it does not. `Ok(false)`: try again when it does.
     pub(in crate::vgpu) fn ensure_engine(&mut self, at: EngineAddress) -> Result<bool, Refused> {
         let index = at.index();
-        if self.rooms.engines[index].is_running() {
+        if self.vm.engines[index].is_running() {
             return Ok(true);
         }
-        if let (NodeKind::Compute, Compute::Refused(reason)) = (at.node, &self.rooms.config.compute) {
+        if let (NodeKind::Compute, Compute::Refused(reason)) = (at.node, &self.vm.config.compute) {
             return Err(Refused { status: Status::NotSupported, text: reason.clone() });
         }
-        if self.rooms.engines[index].process().is_none() {
+        if self.vm.engines[index].process().is_none() {
             self.start_engine(at).map_err(|error| {
-                self.rooms.journal.line(Level::Error, format_args!("{error}"));
+                self.vm.journal.line(Level::Error, format_args!("{error}"));
                 Refused { status: Status::OutOfResources, text: error.to_string() }
             })?;
         }
@@ -180,38 +180,37 @@ impl Lifecycle<'_> {
     }
 
     fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
-        let start = self.rooms.config.start_message(at.node, self.rooms.memory.tables.mapping().len());
-        let memory =
-            engine_memory(&self.rooms.memory.allocations, &self.rooms.memory.tables, &self.rooms.fences);
-        let process = EngineProcess::spawn(&*self.rooms.config.launcher, &start, memory)?;
-        self.rooms.engines[at.index()].begin(process);
-        Waits::of(self.rooms).announce_native_fences(at);
-        let is_logged = self.rooms.memory.dirty.has_log();
+        let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
+        let memory = engine_memory(&self.vm.memory.allocations, &self.vm.memory.tables, &self.vm.fences);
+        let process = EngineProcess::spawn(&*self.vm.config.launcher, &start, memory)?;
+        self.vm.engines[at.index()].begin(process);
+        Waits::of(self.vm).announce_native_fences(at);
+        let is_logged = self.vm.memory.dirty.has_log();
         // Before the first work (PRE-69).
-        if let Some(process) = self.rooms.engines[at.index()].process_mut() {
+        if let Some(process) = self.vm.engines[at.index()].process_mut() {
             process.tracking.log_guest_writes(is_logged);
-            process.setup_priority_bands(&self.rooms.config.bands);
+            process.setup_priority_bands(&self.vm.config.bands);
         }
-        if let Err(error) = self.rooms.engines.watch(at, &mut self.rooms.journal) {
+        if let Err(error) = self.vm.engines.watch(at, &mut self.vm.journal) {
             self.stop_engine(at);
             return Err(error);
         }
-        let segments: Vec<SegmentId> = self.rooms.memory.segments.ids().collect();
+        let segments: Vec<SegmentId> = self.vm.memory.segments.ids().collect();
         for segment in segments {
-            self.rooms.engines.push_segment(at, segment);
-            Kernels::of(self.rooms).flush_outbox(at);
+            self.vm.engines.push_segment(at, segment);
+            Kernels::of(self.vm).flush_outbox(at);
         }
         if at.node == NodeKind::Compute {
-            Kernels::of(self.rooms).compile_again(at);
+            Kernels::of(self.vm).compile_again(at);
         }
         Ok(())
     }
 
     /// An engine wrote on its channel, or has read from it.
     pub(in crate::vgpu) fn engine_responses(&mut self, at: EngineAddress) {
-        Kernels::of(self.rooms).flush_outbox(at);
-        while !self.rooms.engines.is_condemned(at) {
-            let Some(process) = self.rooms.engines[at.index()].process_mut() else { return };
+        Kernels::of(self.vm).flush_outbox(at);
+        while !self.vm.engines.is_condemned(at) {
+            let Some(process) = self.vm.engines[at.index()].process_mut() else { return };
             match process.receive() {
                 Ok(None) => return,
                 Ok(Some(response)) => self.engine_response(at, response),
@@ -220,8 +219,8 @@ impl Lifecycle<'_> {
                         ChannelError::Closed => process.ending(),
                         other => other.to_string(),
                     };
-                    self.rooms.journal.line(Level::Warn, format_args!("{at} engine: {text}"));
-                    self.rooms.engines.condemn(at, &text);
+                    self.vm.journal.line(Level::Warn, format_args!("{at} engine: {text}"));
+                    self.vm.engines.condemn(at, &text);
                     return;
                 }
             }
@@ -229,99 +228,97 @@ impl Lifecycle<'_> {
     }
 
     fn engine_response(&mut self, at: EngineAddress, response: Response) {
-        let slot = &mut self.rooms.engines[at.index()];
+        let slot = &mut self.vm.engines[at.index()];
         match response {
             Response::Started { device, .. } => {
-                self.rooms.journal.line(Level::Info, format_args!("{at} engine: {device}"));
-                self.rooms.engines[at.index()].came_up();
+                self.vm.journal.line(Level::Info, format_args!("{at} engine: {device}"));
+                self.vm.engines[at.index()].came_up();
                 // It may have no room to be told that it may begin.
-                Kernels::of(self.rooms).flush_outbox(at);
-                if self.rooms.config.spares {
+                Kernels::of(self.vm).flush_outbox(at);
+                if self.vm.config.spares {
                     self.start_spare(at);
                 }
-                Kernels::of(self.rooms).retry_waiting(at);
+                Kernels::of(self.vm).retry_waiting(at);
             }
             Response::Refused { reason } => {
-                self.rooms.journal.line(Level::Error, format_args!("{at} engine refused to start: {reason}"));
-                self.rooms.engines.condemn(at, &reason);
+                self.vm.journal.line(Level::Error, format_args!("{at} engine refused to start: {reason}"));
+                self.vm.engines.condemn(at, &reason);
             }
             Response::SegmentAdded { serial, .. } => {
                 slot.segments_outstanding.remove(&serial);
-                Kernels::of(self.rooms).retry_waiting(at);
-                Deferred::of(self.rooms).run_pending();
+                Kernels::of(self.vm).retry_waiting(at);
+                Deferred::of(self.vm).run_pending();
             }
             Response::SegmentRefused { segment, reason } => {
-                self.rooms.journal.line(
+                self.vm.journal.line(
                     Level::Error,
                     format_args!("{at} engine could not map segment {segment}: {reason}"),
                 );
-                self.rooms.engines.condemn(at, &reason);
+                self.vm.engines.condemn(at, &reason);
             }
             Response::KernelCreated { kernel, workgroup, binding_count, constant_bytes } => {
-                Kernels::of(self.rooms).kernel_created(at, kernel, workgroup, binding_count, constant_bytes);
+                Kernels::of(self.vm).kernel_created(at, kernel, workgroup, binding_count, constant_bytes);
             }
             Response::KernelRefused { kernel, reason } => {
-                Kernels::of(self.rooms).kernel_refused(at, kernel, reason)
+                Kernels::of(self.vm).kernel_refused(at, kernel, reason)
             }
-            Response::KernelDestroyed { kernel } => Kernels::of(self.rooms).kernel_forgotten(at, kernel),
+            Response::KernelDestroyed { kernel } => Kernels::of(self.vm).kernel_forgotten(at, kernel),
         }
     }
 
     /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
     pub(in crate::vgpu) fn start_spare(&mut self, at: EngineAddress) {
-        let start = self.rooms.config.start_message(at.node, self.rooms.memory.tables.mapping().len());
-        let memory =
-            engine_memory(&self.rooms.memory.allocations, &self.rooms.memory.tables, &self.rooms.fences);
-        let Some(process) = self.rooms.engines[at.index()].process_mut() else { return };
-        if let Err(error) = process.prepare_spare(&*self.rooms.config.launcher, &start, memory) {
-            self.rooms.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
+        let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
+        let memory = engine_memory(&self.vm.memory.allocations, &self.vm.memory.tables, &self.vm.fences);
+        let Some(process) = self.vm.engines[at.index()].process_mut() else { return };
+        if let Err(error) = process.prepare_spare(&*self.vm.config.launcher, &start, memory) {
+            self.vm.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
         }
     }
 
     /// Kills and reaps an engine process, if there is one.
     pub(in crate::vgpu) fn stop_engine(&mut self, at: EngineAddress) {
-        self.rooms.engines.unwatch(at);
-        GuestPages::of(self.rooms).sweep_for_the_last_time(at);
-        let slot = &mut self.rooms.engines[at.index()];
-        let ended = slot.clear(self.rooms.config.doorbells);
+        self.vm.engines.unwatch(at);
+        GuestPages::of(self.vm).sweep_for_the_last_time(at);
+        let slot = &mut self.vm.engines[at.index()];
+        let ended = slot.clear(self.vm.config.doorbells);
         if let Some(id) = slot.supervised.take() {
-            self.rooms.config.supervisor.remove(id);
+            self.vm.config.supervisor.remove(id);
         }
         for (context, buffer) in ended {
-            self.rooms.objects.end_item(context, buffer.ring, buffer.item);
+            self.vm.objects.end_item(context, buffer.ring, buffer.item);
         }
     }
 
     /// All engines.
     pub(in crate::vgpu) fn stop_engines(&mut self) {
-        for at in self.rooms.engines.addresses() {
+        for at in self.vm.engines.addresses() {
             self.stop_engine(at);
         }
     }
 
     /// Starts the next process, and puts into its outbox what it has to know before it may run.
     pub(in crate::vgpu) fn start_next_process(&mut self, at: EngineAddress) -> std::io::Result<()> {
-        Kernels::of(self.rooms).refuse_compiling(at, "the engine ended while it compiled this kernel");
+        Kernels::of(self.vm).refuse_compiling(at, "the engine ended while it compiled this kernel");
         self.start_process_again(at)
     }
 
     /// As [`Self::start_next_process`], where no kernel was the reason that there is none: those that were compiled are
     /// compiled again.
     pub(in crate::vgpu) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
-        let start = self.rooms.config.start_message(at.node, self.rooms.memory.tables.mapping().len());
-        let memory =
-            engine_memory(&self.rooms.memory.allocations, &self.rooms.memory.tables, &self.rooms.fences);
-        let slot = &mut self.rooms.engines[at.index()];
-        slot.revive(&*self.rooms.config.launcher, &start, memory)?;
-        self.rooms.engines.watch(at, &mut self.rooms.journal)?;
-        let segments: Vec<SegmentId> = self.rooms.memory.segments.ids().collect();
+        let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
+        let memory = engine_memory(&self.vm.memory.allocations, &self.vm.memory.tables, &self.vm.fences);
+        let slot = &mut self.vm.engines[at.index()];
+        slot.revive(&*self.vm.config.launcher, &start, memory)?;
+        self.vm.engines.watch(at, &mut self.vm.journal)?;
+        let segments: Vec<SegmentId> = self.vm.memory.segments.ids().collect();
         for segment in segments {
-            self.rooms.engines.push_segment(at, segment);
-            Kernels::of(self.rooms).flush_outbox(at);
+            self.vm.engines.push_segment(at, segment);
+            Kernels::of(self.vm).flush_outbox(at);
         }
-        self.rooms.engines.look_again(at, &self.rooms.objects);
+        self.vm.engines.look_again(at, &self.vm.objects);
         if at.node == NodeKind::Compute {
-            Kernels::of(self.rooms).compile_again(at);
+            Kernels::of(self.vm).compile_again(at);
         }
         Ok(())
     }
@@ -386,11 +383,11 @@ mod tests {
         let mut session = session(&Arc::new(startable()));
         for at in [COMPUTE, COPY] {
             assert!(
-                !Lifecycle::of(&mut session.rooms)
+                !Lifecycle::of(&mut session.vm)
                     .ensure_engine(at)
                     .unwrap_or_else(|refused| panic!("{}", refused.text))
             );
-            let process = session.rooms.engines[at.index()].process().unwrap();
+            let process = session.vm.engines[at.index()].process().unwrap();
             assert_eq!(bands_of(process).normal_share, 37, "{at}");
         }
     }
@@ -399,11 +396,11 @@ mod tests {
     fn the_compute_engine_that_starts_compiles_the_kernels_that_there_are_and_no_other_engine_does() {
         let mut session = restored(startable());
         for (at, kernels) in [(COMPUTE, 1), (COPY, 0)] {
-            Lifecycle::of(&mut session.rooms).stop_engine(at);
-            Lifecycle::of(&mut session.rooms)
+            Lifecycle::of(&mut session.vm).stop_engine(at);
+            Lifecycle::of(&mut session.vm)
                 .ensure_engine(at)
                 .unwrap_or_else(|refused| panic!("{}", refused.text));
-            assert_eq!(session.rooms.engines[at.index()].rebuilding.len(), kernels, "{at}");
+            assert_eq!(session.vm.engines[at.index()].rebuilding.len(), kernels, "{at}");
         }
     }
 
@@ -413,22 +410,22 @@ mod tests {
         store_progress(&session, Work::HwQueue);
         let progress = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
         let sighting = Sighting { hang: Hang::NoProgress, progress, at: Instant::now() };
-        assert!(!session.rooms.engines.has_gone_on(COPY, &sighting, &session.rooms.config.supervisor));
-        assert!(session.rooms.engines.has_gone_on(
+        assert!(!session.vm.engines.has_gone_on(COPY, &sighting, &session.vm.config.supervisor));
+        assert!(session.vm.engines.has_gone_on(
             COMPUTE,
             &Sighting { hang: Hang::NotYielded, ..sighting },
-            &session.rooms.config.supervisor
+            &session.vm.config.supervisor
         ));
         store_progress(&session, Work::Nothing);
-        assert!(session.rooms.engines.has_gone_on(COPY, &sighting, &session.rooms.config.supervisor));
+        assert!(session.vm.engines.has_gone_on(COPY, &sighting, &session.vm.config.supervisor));
     }
 
     #[test]
     fn tdr_17_an_engine_that_hangs_is_held_for_a_debugger_where_the_operator_wants_that() {
         let policy = Policy { debug: DebugMode::Break, ..Policy::default() };
         let mut session = restored(Config { policy, ..startable() });
-        Recovery::of(&mut session.rooms).engine_timeout(COPY, "it hangs", None);
-        let slot = &session.rooms.engines[COPY.index()];
+        Recovery::of(&mut session.vm).engine_timeout(COPY, "it hangs", None);
+        let slot = &session.vm.engines[COPY.index()];
         assert!(slot.is_held && slot.has_begun());
     }
 
@@ -438,7 +435,7 @@ mod tests {
             let (stand_in, starts) = mpsc::channel();
             let config = Config { spares, launcher: Arc::new(StandIn(stand_in)), ..config() };
             let mut session = session(&Arc::new(config));
-            Lifecycle::of(&mut session.rooms)
+            Lifecycle::of(&mut session.vm)
                 .ensure_engine(COPY)
                 .unwrap_or_else(|refused| panic!("{}", refused.text));
             let engine = starts.recv().unwrap();
@@ -446,8 +443,8 @@ mod tests {
             let started =
                 Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0, profile: None };
             engine.send(&started, &[], &[], false).unwrap();
-            Lifecycle::of(&mut session.rooms).engine_responses(COPY);
-            assert!(session.rooms.engines[COPY.index()].has_begun());
+            Lifecycle::of(&mut session.vm).engine_responses(COPY);
+            assert!(session.vm.engines[COPY.index()].has_begun());
             assert_eq!(starts.try_recv().is_ok(), spares);
         }
     }
@@ -457,12 +454,12 @@ mod tests {
         let mut session = restored(startable());
         let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
         let waiting = WaitingMessage { origin, opcode: u32::MAX, body: Vec::new(), charge: None };
-        session.rooms.engines[COPY.index()].waiting.push(waiting);
-        session.rooms.engines[COPY.index()].segments_outstanding.insert(1, SegmentId(3));
-        Kernels::of(&mut session.rooms).retry_waiting(COPY);
-        assert_eq!(session.rooms.engines[COPY.index()].waiting.len(), 1);
-        session.rooms.engines[COPY.index()].segments_outstanding.clear();
-        Kernels::of(&mut session.rooms).retry_waiting(COPY);
-        assert_eq!(session.rooms.engines[COPY.index()].waiting.len(), 0);
+        session.vm.engines[COPY.index()].waiting.push(waiting);
+        session.vm.engines[COPY.index()].segments_outstanding.insert(1, SegmentId(3));
+        Kernels::of(&mut session.vm).retry_waiting(COPY);
+        assert_eq!(session.vm.engines[COPY.index()].waiting.len(), 1);
+        session.vm.engines[COPY.index()].segments_outstanding.clear();
+        Kernels::of(&mut session.vm).retry_waiting(COPY);
+        assert_eq!(session.vm.engines[COPY.index()].waiting.len(), 0);
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     use crate::vgpu::testing::session;
 
     fn source(session: &Session, entry: Option<String>, bytes: usize) -> KernelSource {
-        let charge = session.rooms.purse.charge(Kind::Kernels, 1).unwrap();
+        let charge = session.vm.purse.charge(Kind::Kernels, 1).unwrap();
         let bytes = SourceBytes::new(&vec![0; bytes], charge);
         KernelSource { language: 1, entry, bytes, is_ending: false }
     }
@@ -153,22 +153,22 @@ mod tests {
         let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
         let mut session = session(&Arc::new(Config { launcher, ..config() }));
         assert!(
-            !Lifecycle::of(&mut session.rooms)
+            !Lifecycle::of(&mut session.vm)
                 .ensure_engine(at)
                 .unwrap_or_else(|refused| panic!("{}", refused.text))
         );
-        let pid = session.rooms.engines[at.index()].process().unwrap().pid();
+        let pid = session.vm.engines[at.index()].process().unwrap().pid();
         let kernel = KernelName { root: 1, handle: 2 };
-        session.rooms.engines[at.index()].rebuilding.insert((1, 2));
+        session.vm.engines[at.index()].rebuilding.insert((1, 2));
         for (entry, bytes) in [("\x01".repeat(40 << 10), 1), ("main".to_owned(), 1 << 20)] {
             let source = source(&session, Some(entry), bytes);
-            session.rooms.engines.push_kernel(at, kernel, &source);
-            Kernels::of(&mut session.rooms).flush_outbox(at);
+            session.vm.engines.push_kernel(at, kernel, &source);
+            Kernels::of(&mut session.vm).flush_outbox(at);
         }
         let source = source(&session, None, 1);
-        session.rooms.engines.push_kernel(at, kernel, &source);
-        Kernels::of(&mut session.rooms).flush_outbox(at);
-        let slot = &session.rooms.engines[at.index()];
+        session.vm.engines.push_kernel(at, kernel, &source);
+        Kernels::of(&mut session.vm).flush_outbox(at);
+        let slot = &session.vm.engines[at.index()];
         let process = slot.process().unwrap();
         assert!(!process.is_lost() && process.pid() == pid, "another process, or none");
         assert!(slot.outbox.waiting.is_empty() && slot.outbox.sources == 0, "{:?}", slot.outbox);

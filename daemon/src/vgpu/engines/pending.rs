@@ -128,11 +128,11 @@ mod tests {
         let launcher = Arc::new(Program::new(PathBuf::from("/usr/bin/yes"), Vec::new()));
         let mut session = session(&Arc::new(Config { launcher, ..config() }));
         assert!(
-            !Lifecycle::of(&mut session.rooms)
+            !Lifecycle::of(&mut session.vm)
                 .ensure_engine(AT)
                 .unwrap_or_else(|refused| panic!("{}", refused.text))
         );
-        let shared = session.rooms.engines[AT.index()].process().unwrap().grant_handle().shared;
+        let shared = session.vm.engines[AT.index()].process().unwrap().grant_handle().shared;
         // Of the tables it has seen all; what it is waited for is the rest.
         acknowledge(&shared, block::WATCH_ACK, u64::MAX);
         (session, shared)
@@ -143,21 +143,21 @@ mod tests {
     }
 
     fn due(session: &mut Session) -> Vec<u64> {
-        std::mem::take(&mut session.rooms.objects.due).into_iter().map(|(token, _)| token.0).collect()
+        std::mem::take(&mut session.vm.objects.due).into_iter().map(|(token, _)| token.0).collect()
     }
 
     #[test]
     fn what_waits_for_engines_is_done_in_the_order_in_which_it_came_although_they_go_on_meanwhile() {
         let (mut session, shared) = bench();
         for token in [1, 2] {
-            let barrier = Barrier::raise(&mut session.rooms.engines);
-            Deferred::of(&mut session.rooms).after(barrier, Action::Answer(Token(token)));
+            let barrier = Barrier::raise(&mut session.vm.engines);
+            Deferred::of(&mut session.vm).after(barrier, Action::Answer(Token(token)));
         }
         // The engine acknowledges both right after it was looked at for the first of them.
         LOOKED.set(Some(Box::new(move || acknowledge(&shared, block::PAGE_TABLE_ACK, 2))));
-        Deferred::of(&mut session.rooms).run_pending();
+        Deferred::of(&mut session.vm).run_pending();
         assert_eq!(due(&mut session), [0; 0], "what came second is done first");
-        Deferred::of(&mut session.rooms).run_pending();
+        Deferred::of(&mut session.vm).run_pending();
         assert_eq!(due(&mut session), [1, 2]);
         LOOKED.set(None);
     }
@@ -167,18 +167,18 @@ mod tests {
         let (mut session, shared) = bench();
         let origin = Origin { context: 5, slot: 0, sequence: 1, ring: 1, item: None };
         session.create_context(5).unwrap();
-        let late = session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
-        let barrier = Barrier::raise(&mut session.rooms.engines);
-        Deferred::of(&mut session.rooms).after(barrier, Action::Reply { origin: late, root: Root(1) });
+        let late = session.vm.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let barrier = Barrier::raise(&mut session.vm.engines);
+        Deferred::of(&mut session.vm).after(barrier, Action::Reply { origin: late, root: Root(1) });
         session.destroy_context(5).unwrap();
         session.create_context(5).unwrap();
-        let next = session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let next = session.vm.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
         session.fence(5, 1, Token(9));
         acknowledge(&shared, block::PAGE_TABLE_ACK, 1);
-        Deferred::of(&mut session.rooms).run_pending();
-        assert!(session.rooms.engines.pending.is_empty());
+        Deferred::of(&mut session.vm).run_pending();
+        assert!(session.vm.engines.pending.is_empty());
         assert_eq!(due(&mut session), [0; 0], "its own work goes on");
-        session.rooms.objects.end_item(5, 1, next.item);
+        session.vm.objects.end_item(5, 1, next.item);
         assert_eq!(due(&mut session), [9]);
     }
 
@@ -187,25 +187,25 @@ mod tests {
      {
         let (mut session, shared) = bench();
         let [first, second] = [SegmentId(1), SegmentId(2)];
-        let allocation = session.rooms.memory.allocations.create_guest(first, 4096);
+        let allocation = session.vm.memory.allocations.create_guest(first, 4096);
         let announce = |session: &mut Session| {
-            let serial = session.rooms.engines[AT.index()].segment_serial().unwrap();
-            Deferred::of(&mut session.rooms).show_when_announced(allocation);
+            let serial = session.vm.engines[AT.index()].segment_serial().unwrap();
+            Deferred::of(&mut session.vm).show_when_announced(allocation);
             serial
         };
         let before = announce(&mut session);
-        session.rooms.memory.allocations.get_mut(allocation).unwrap().backing = Backing::Guest(second);
+        session.vm.memory.allocations.get_mut(allocation).unwrap().backing = Backing::Guest(second);
         let after = announce(&mut session);
         acknowledge(&shared, block::SEGMENT_ACK, before);
-        Deferred::of(&mut session.rooms).run_pending();
+        Deferred::of(&mut session.vm).run_pending();
         assert_eq!(
-            session.rooms.memory.allocations.spot(allocation),
+            session.vm.memory.allocations.spot(allocation),
             Spot::Moving,
             "engines do not know the new pages"
         );
         acknowledge(&shared, block::SEGMENT_ACK, after);
-        Deferred::of(&mut session.rooms).run_pending();
-        assert_eq!(session.rooms.memory.allocations.spot(allocation), Spot::Segment(second, 0));
+        Deferred::of(&mut session.vm).run_pending();
+        assert_eq!(session.vm.memory.allocations.spot(allocation), Spot::Segment(second, 0));
     }
 
     #[test]
@@ -213,10 +213,10 @@ mod tests {
         let mut session = session(&Arc::new(config()));
         let pending =
             || Pending { barrier: Barrier::default(), action: Action::Answer(Token(1)), charges: Vec::new() };
-        session.rooms.engines.pending.extend((0..16 * 1024 - 1).map(|_| pending()));
-        assert!(!session.rooms.engines.has_too_much_pending());
-        session.rooms.engines.pending.push(pending());
-        assert!(session.rooms.engines.has_too_much_pending());
+        session.vm.engines.pending.extend((0..16 * 1024 - 1).map(|_| pending()));
+        assert!(!session.vm.engines.has_too_much_pending());
+        session.vm.engines.pending.push(pending());
+        assert!(session.vm.engines.has_too_much_pending());
     }
 
     #[test]
@@ -224,15 +224,14 @@ mod tests {
         let mut session = restored(startable());
         let root = device(&mut session, OWNER).root;
         let sequence = |session: &Session| {
-            let page = session.rooms.memory.page(&session.rooms.objects, OWNER).unwrap();
+            let page = session.vm.memory.page(&session.vm.objects, OWNER).unwrap();
             page.word(device_page::response(9)).unwrap().load(Ordering::Acquire)
         };
         let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
         for (root, expected) in [(Root(root.0 + 1), 0), (root, 77)] {
-            let origin =
-                session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
+            let origin = session.vm.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
             session.fence(OWNER, 9, Token(5));
-            Deferred::of(&mut session.rooms).act(Action::Reply { origin, root });
+            Deferred::of(&mut session.vm).act(Action::Reply { origin, root });
             assert_eq!((sequence(&session), due(&mut session)), (expected, vec![5]));
         }
     }
@@ -242,8 +241,8 @@ mod tests {
         let mut session = restored(startable());
         let fence_id = give(&mut session, None);
         end(&session, 0, fence_id, 0);
-        session.engine_event(COPY);
-        let slot = &session.rooms.engines[COPY.index()];
+        session.power().engine_event(COPY);
+        let slot = &session.vm.engines[COPY.index()];
         assert_eq!((slot.in_flight.len(), slot.fences.completed()), (0, fence_id));
     }
 }

@@ -461,8 +461,8 @@ mod tests {
         for freezes in [false, true] {
             let mut session = session(&Arc::new(startable()));
             run(&mut session, COPY);
-            Lifecycle::of(&mut session.rooms).start_spare(COPY);
-            let slot = &mut session.rooms.engines[COPY.index()];
+            Lifecycle::of(&mut session.vm).start_spare(COPY);
+            let slot = &mut session.vm.engines[COPY.index()];
             assert_ne!(slot.process().unwrap().spare(), Spare::Missing);
             if freezes {
                 spoil(slot);
@@ -510,12 +510,12 @@ mod tests {
         // The successor of a process: it runs, or it starts.
         let mut session = restored(startable());
         for has_begun in [true, false] {
-            session.rooms.engines.unwatch(COPY);
-            let slot = &mut session.rooms.engines[COPY.index()];
+            session.vm.engines.unwatch(COPY);
+            let slot = &mut session.vm.engines[COPY.index()];
             assert_eq!(slot.has_begun(), has_begun);
             assert!(slot.stop().unwrap());
             assert!(slot.is_parked() && slot.has_devices() && slot.is_stopped, "{has_begun}");
-            Lifecycle::of(&mut session.rooms).start_process_again(COPY).unwrap();
+            Lifecycle::of(&mut session.vm).start_process_again(COPY).unwrap();
         }
     }
 }

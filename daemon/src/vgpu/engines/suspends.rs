@@ -138,7 +138,7 @@ mod tests {
 
     fn suspends(session: &mut Session) -> u64 {
         let entry = entry(session);
-        session.rooms.engines[COPY.index()].process().unwrap().contexts.suspends(entry)
+        session.vm.engines[COPY.index()].process().unwrap().contexts.suspends(entry)
     }
 
     fn looks(session: &Session) -> Vec<u32> {
@@ -150,31 +150,31 @@ mod tests {
         let mut session = restored(startable());
         let before = suspends(&mut session);
         let first = session
-            .rooms
+            .vm
             .engines
-            .hold(&mut session.rooms.objects, &session.rooms.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
                 held.by_guest = true
             })
             .unwrap();
         let second = session
-            .rooms
+            .vm
             .engines
-            .hold(&mut session.rooms.objects, &session.rooms.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
                 held.by_power = true
             })
             .unwrap();
         assert_eq!((suspends(&mut session), second.fence), (before + 1, first.fence));
         looks(&session);
-        Submission::of(&mut session.rooms).fill_hw_queue(COPY);
-        Submission::of(&mut session.rooms).unhold(OWNER, CONTEXT, |held| held.by_guest = false);
-        assert_eq!((looks(&session), session.rooms.engines[COPY.index()].in_flight.len()), (Vec::new(), 0));
-        Submission::of(&mut session.rooms).unhold(OWNER, CONTEXT, |held| held.by_power = false);
+        Submission::of(&mut session.vm).fill_hw_queue(COPY);
+        Submission::of(&mut session.vm).unhold(OWNER, CONTEXT, |held| held.by_guest = false);
+        assert_eq!((looks(&session), session.vm.engines[COPY.index()].in_flight.len()), (Vec::new(), 0));
+        Submission::of(&mut session.vm).unhold(OWNER, CONTEXT, |held| held.by_power = false);
         let bells = device(&mut session, OWNER).doorbells.iter().filter(|(_, bell)| bell.was_connected);
         let mut expected: Vec<u32> = bells.filter_map(|(_, bell)| bell.hw_queue.map(u32::from)).collect();
         expected.sort_unstable();
         assert!(!expected.is_empty());
         assert_eq!(looks(&session), expected, "its rings are looked at again");
-        assert_eq!(session.rooms.engines[COPY.index()].in_flight.len(), 2, "and its buffers go on");
+        assert_eq!(session.vm.engines[COPY.index()].in_flight.len(), 2, "and its buffers go on");
         assert_eq!(suspends(&mut session), before + 1);
     }
 
@@ -182,16 +182,15 @@ mod tests {
     fn suspends_that_wait_are_bounded() {
         let mut session = restored(startable());
         let of = session
-            .rooms
+            .vm
             .engines
-            .hold(&mut session.rooms.objects, &session.rooms.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
                 held.by_guest = true
             })
             .unwrap();
-        session.rooms.engines.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
+        session.vm.engines.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
-        let outcome =
-            EngineReports::of(&mut session.rooms).suspend_context(origin, &Named { handle: CONTEXT });
+        let outcome = EngineReports::of(&mut session.vm).suspend_context(origin, &Named { handle: CONTEXT });
         assert_eq!(outcome.err().map(|refused| refused.status), Some(Status::OutOfResources));
     }
 
@@ -200,9 +199,9 @@ mod tests {
         for by_guest in [false, true] {
             let mut session = restored(startable());
             session
-                .rooms
+                .vm
                 .engines
-                .hold(&mut session.rooms.objects, &session.rooms.config.supervisor, OWNER, CONTEXT, |held| {
+                .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
                     (held.by_guest, held.by_power) = (by_guest, !by_guest)
                 })
                 .unwrap();
@@ -211,7 +210,7 @@ mod tests {
             (context.is_parked, context.listed) = (true, true);
             let queue = context.software_queue[0].queue;
             its_device.gpu_waits.push(GpuWait { context: CONTEXT, index: 0, value: 900 });
-            session.rooms.objects.cancel_held(OWNER, queue).unwrap();
+            session.vm.objects.cancel_held(OWNER, queue).unwrap();
             let its_device = device(&mut session, OWNER);
             let context = its_device.contexts.get(CONTEXT).unwrap();
             let left = if by_guest { (0, false, 0) } else { (4, true, 1) };

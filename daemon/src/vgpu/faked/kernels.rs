@@ -54,12 +54,12 @@ fn tdr_57_the_kernel_that_the_compiler_was_at_is_refused_and_all_others_are_comp
     world.look();
     assert_eq!(status(&world, second), Some(Status::KernelRefused.word()));
     assert_eq!((status(&world, third), world.fakes.started()), (None, 2));
-    let slot = &world.session.rooms.engines[COMPUTE.index()];
+    let slot = &world.session.vm.engines[COMPUTE.index()];
     assert_eq!((slot.rebuilding.len(), slot.compiling.len()), (1, 1));
     assert!(!slot.is_running(), "it runs nothing before it has what was compiled");
     (0..3).for_each(|_| world.turn(0));
     assert_eq!(status(&world, third), Some(Status::Ok.word()));
-    let slot = &world.session.rooms.engines[COMPUTE.index()];
+    let slot = &world.session.vm.engines[COMPUTE.index()];
     assert!(slot.is_running() && !slot.owes_kernels());
     assert!(world.asked.is_empty());
 }
@@ -74,7 +74,7 @@ fn tdr_57_a_spare_compiles_one_kernel_a_look_and_is_asked_for_the_rest_when_it_t
         world.answer(asked).unwrap().1[0]
     };
     let looks = |world: &mut World| {
-        world.pass(world.session.rooms.config.policy.compile_timeout);
+        world.pass(world.session.vm.config.policy.compile_timeout);
         world.turn(0);
     };
     let [first, second] = [0; 2].map(|_| create(&mut world));
@@ -86,12 +86,12 @@ fn tdr_57_a_spare_compiles_one_kernel_a_look_and_is_asked_for_the_rest_when_it_t
     world.named(1, message::DESTROY_KERNEL, Handle(first));
     let third = create(&mut world);
     assert_eq!(world.fakes.kernels(1), (vec![first, second, third], vec![first]));
-    Recovery::of(&mut world.session.rooms).recover_engine(COMPUTE, Reason::Forced, "a test", None);
-    let slot = &world.session.rooms.engines[COMPUTE.index()];
+    Recovery::of(&mut world.session.vm).recover_engine(COMPUTE, Reason::Forced, "a test", None);
+    let slot = &world.session.vm.engines[COMPUTE.index()];
     assert_eq!(slot.rebuilding.iter().map(|name| name.1).collect::<Vec<_>>(), [second, third]);
     (0..3).for_each(|_| world.turn(0));
     assert_eq!(world.fakes.kernels(2), (vec![first, second, third], vec![first]));
-    let slot = &world.session.rooms.engines[COMPUTE.index()];
+    let slot = &world.session.vm.engines[COMPUTE.index()];
     assert!(slot.is_running() && !slot.owes_kernels());
     assert!(world.is_active(1));
 }
@@ -99,35 +99,31 @@ fn tdr_57_a_spare_compiles_one_kernel_a_look_and_is_asked_for_the_rest_when_it_t
 #[test]
 fn what_waits_for_an_engine_that_does_not_come_is_refused_but_for_ends_of_kernels_which_it_does_not_know() {
     let (mut world, handle) = with_kernel();
-    Lifecycle::of(&mut world.session.rooms).stop_engine(COMPUTE);
+    Lifecycle::of(&mut world.session.vm).stop_engine(COMPUTE);
     let origin = |slot: u32| Origin { context: 1, slot, sequence: 1000, ring: 0, item: None };
     let messages =
         [(20, message::DESTROY_KERNEL, Named { handle }), (21, message::SUSPEND_CONTEXT, Named { handle })];
     for (slot, opcode, named) in messages {
         let body = named.as_bytes().to_vec();
         let waiting = WaitingMessage { origin: origin(slot), opcode, body, charge: None };
-        world.session.rooms.engines[COMPUTE.index()].waiting.push(waiting);
+        world.session.vm.engines[COMPUTE.index()].waiting.push(waiting);
     }
     let refused = Refused { status: Status::NotSupported, text: "it does not come".to_owned() };
-    Recovery::of(&mut world.session.rooms).refuse_waiting_for(COMPUTE, &refused);
+    Recovery::of(&mut world.session.vm).refuse_waiting_for(COMPUTE, &refused);
     world.session.settle();
     let answers = [20, 21].map(|slot| status(&world, Asked { of: 1, slot, sequence: 1000 }));
     assert_eq!(answers, [Some(Status::Ok.word()), Some(Status::NotSupported.word())]);
-    assert!(world.session.rooms.engines[COMPUTE.index()].waiting.is_empty());
-    assert_eq!(
-        world.session.rooms.objects.device(1).unwrap().kernels.iter().count(),
-        0,
-        "the kernel is gone"
-    );
+    assert!(world.session.vm.engines[COMPUTE.index()].waiting.is_empty());
+    assert_eq!(world.session.vm.objects.device(1).unwrap().kernels.iter().count(), 0, "the kernel is gone");
 }
 
 #[test]
 fn tdr_57_kernels_of_devices_in_error_are_not_compiled_again() {
     let (mut world, _) = with_kernel();
-    Devices::of(&mut world.session.rooms)
+    Devices::of(&mut world.session.vm)
         .put_device_in_error(1, campanile_protocol::device_page::DEVICE_STOPPED);
     world.fakes.conduct(NodeKind::Compute, Conduct::Dies);
     world.look();
     assert_eq!(world.fakes.started(), 2);
-    assert!(world.session.rooms.engines[COMPUTE.index()].rebuilding.is_empty());
+    assert!(world.session.vm.engines[COMPUTE.index()].rebuilding.is_empty());
 }

@@ -70,7 +70,7 @@ impl Model {
             (other.of, other.context) == (buffer.of, buffer.context) && !other.has_run && !other.is_excused
         });
         assert!(before.is_none(), "{va:#x} runs before {before:x?} of its context");
-        let device = world.session.rooms.objects.device(buffer.of);
+        let device = world.session.vm.objects.device(buffer.of);
         let device = device.unwrap_or_else(|_| panic!("{va:#x} runs, whose process has no device"));
         let at = super::world::COPY.index();
         assert_eq!(device.presence[at], Some(submission.process), "{va:#x} runs in another address space");
@@ -82,7 +82,7 @@ impl Model {
     /// Fences never go back; buffers of devices in error need not run.
     pub(super) fn look(&mut self, world: &World) {
         self.excuse(|buffer| !world.is_active(buffer.of));
-        for (of, process) in &world.session.rooms.objects.processes {
+        for (of, process) in &world.session.vm.objects.processes {
             let Some(device) = &process.device else { continue };
             let (done, applied, issued) =
                 (device.paging.done(), device.paging.applied, device.paging.issued());
@@ -90,7 +90,7 @@ impl Model {
             let before = self.paging.insert(*of, done);
             assert!(before.is_none_or(|before| before <= done), "the paging fence of {of} goes back");
             for (handle, context) in device.contexts.iter() {
-                let engine = world.session.rooms.engines[context.at.index()].process();
+                let engine = world.session.vm.engines[context.at.index()].process();
                 let Some((entry, engine)) = context.entry.zip(engine) else { continue };
                 let fence = engine.contexts.suspends(entry);
                 let before = self.suspends.insert((*of, handle), fence);

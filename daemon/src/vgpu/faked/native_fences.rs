@@ -52,11 +52,11 @@ fn ums_131_fences_of_both_kinds_are_made_and_nothing_else_is() {
         let (status, _) = world.call(1, CREATE_NATIVE_FENCE, create.as_bytes());
         assert_eq!(status, expected.word(), "kind {kind}, reserved {reserved}");
     }
-    assert_eq!(world.session.rooms.fences.iter().count(), 2);
+    assert_eq!(world.session.vm.fences.iter().count(), 2);
     // One whose page cannot be mapped is none.
     let taken = CreateNativeFence { kind: NATIVE_FENCE_DEFAULT, reserved: 0, initial_value: 0, va: VA };
     assert_eq!(world.call(1, CREATE_NATIVE_FENCE, taken.as_bytes()).0, Status::InvalidAddress.word());
-    assert_eq!(world.session.rooms.fences.iter().count(), 2);
+    assert_eq!(world.session.vm.fences.iter().count(), 2);
 }
 
 #[test]
@@ -70,13 +70,13 @@ fn ums_142_a_fence_ends_with_the_last_process_that_has_it_open_when_engines_have
     // The device of process 1 ends.
     world.ask(1, message::DESTROY_DEVICE, &[]);
     settle(&mut world);
-    assert!(matches!(world.session.rooms.fences.find(shared), Named::Live(_)), "another has it open");
-    assert_eq!(world.session.rooms.fences.find(own), Named::Nothing);
-    assert_eq!(world.session.rooms.fences.iter().count(), 1);
+    assert!(matches!(world.session.vm.fences.find(shared), Named::Live(_)), "another has it open");
+    assert_eq!(world.session.vm.fences.find(own), Named::Nothing);
+    assert_eq!(world.session.vm.fences.iter().count(), 1);
     world.close(2);
     settle(&mut world);
     assert_eq!(
-        (world.session.rooms.fences.find(shared), world.session.rooms.fences.iter().count()),
+        (world.session.vm.fences.find(shared), world.session.vm.fences.iter().count()),
         (Named::Nothing, 0)
     );
 }
@@ -88,7 +88,7 @@ fn ums_142_a_fence_that_was_closed_is_leaving_until_engines_have_let_go() {
     settle(&mut world);
     world.named(1, CLOSE_NATIVE_FENCE, local);
     settle(&mut world);
-    assert_eq!(world.session.rooms.fences.find(global), Named::Nothing);
+    assert_eq!(world.session.vm.fences.find(global), Named::Nothing);
     let again = OpenNativeFence { global, va: VA };
     assert_eq!(world.call(2, OPEN_NATIVE_FENCE, again.as_bytes()).0, Status::InvalidHandle.word());
 }

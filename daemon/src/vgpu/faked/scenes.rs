@@ -54,7 +54,7 @@ fn ums_109_a_suspended_context_runs_nothing_and_goes_on_in_its_order_when_it_is_
 #[test]
 fn ums_123_a_device_in_d3_has_no_engine_and_a_message_brings_back_what_it_had() {
     let (mut world, _, queue) = with_queue();
-    world.session.enter_d3(None);
+    world.session.power().enter_d3(None);
     world.turn(1);
     assert_eq!((world.session.power.name(), world.fakes.alive()), ("D3", 0));
     world.submit(1, queue, 8);
@@ -74,9 +74,9 @@ fn tdr_57_the_work_of_others_goes_on_after_the_reset_and_that_of_the_guilty_proc
     world.submit(2, other, 16);
     world.fakes.conduct(NodeKind::Copy, Conduct::Hangs);
     world.turn(1);
-    Recovery::of(&mut world.session.rooms).engine_timeout(COPY, "it hangs", None);
+    Recovery::of(&mut world.session.vm).engine_timeout(COPY, "it hangs", None);
     assert_eq!((world.is_active(1), world.is_active(2)), (false, true));
-    assert_eq!(counted(&world.session.rooms.counters.engines_reset), 1);
+    assert_eq!(counted(&world.session.vm.counters.engines_reset), 1);
     (0..3).for_each(|_| world.turn(1));
     assert_eq!(ran(&world), [16]);
     assert!(world.asked.is_empty(), "what will not run is over, too");
@@ -92,7 +92,7 @@ fn an_engine_that_never_comes_up_is_given_up_and_what_waits_for_it_is_refused() 
     world.fakes.conduct(NodeKind::Copy, Conduct::Dies);
     world.look();
     assert_eq!(world.answer(asked).map(|(status, _)| status), Some(Status::NotSupported.word()));
-    let slot = &world.session.rooms.engines[COPY.index()];
+    let slot = &world.session.vm.engines[COPY.index()];
     assert!(slot.process().is_none() && slot.waiting.is_empty());
     assert_eq!(world.fakes.alive(), 0, "no process of it is left");
     assert!(world.asked.is_empty(), "and its fence signals");
@@ -111,7 +111,7 @@ fn tdr_61_suspends_of_a_device_that_is_put_in_error_are_refused_and_those_of_ano
     let of_other = world.named(2, message::SUSPEND_CONTEXT, others);
     world.turn(1);
     assert_eq!((world.answer(of_lost), world.answer(of_other)), (None, None));
-    Devices::of(&mut world.session.rooms)
+    Devices::of(&mut world.session.vm)
         .put_device_in_error(1, campanile_protocol::device_page::DEVICE_STOPPED);
     let status = |world: &World, asked| world.answer(asked).map(|(status, _)| status);
     assert!(status(&world, of_lost).is_some_and(|status| status != Status::Ok.word()));
@@ -151,7 +151,7 @@ fn lm_29_an_engine_that_does_not_stand_still_is_ended_when_its_time_is_over_and_
     assert!(!world.session.is_frozen());
     world.pass(Duration::from_millis(1));
     assert!(world.session.is_frozen());
-    assert_eq!(counted(&world.session.rooms.counters.freezes_forced), 1);
+    assert_eq!(counted(&world.session.vm.counters.freezes_forced), 1);
     assert!(!world.is_active(1));
 }
 
@@ -162,7 +162,7 @@ fn mcdm_39_an_unmap_comes_after_the_buffers_before_it_and_before_those_after_it(
     let (va, size) = (0x100_0000, campanile_protocol::PAGE_SIZE);
     let map = MapMemory { resource: 100, flags: MAP_WRITABLE, offset: 0, va, size };
     world.ask(1, message::MAP_MEMORY, map.as_bytes());
-    let applied = |world: &World| world.session.rooms.objects.device(1).unwrap().paging.applied;
+    let applied = |world: &World| world.session.vm.objects.device(1).unwrap().paging.applied;
     let before = applied(&world);
     world.submit(1, queue, 8);
     world.ask(1, message::UNMAP_MEMORY, UnmapMemory { va, size }.as_bytes());
@@ -174,7 +174,7 @@ fn mcdm_39_an_unmap_comes_after_the_buffers_before_it_and_before_those_after_it(
     assert_eq!(applied(&world), before + 1);
     (0..3).for_each(|_| world.turn(1));
     assert_eq!(ran(&world), [16]);
-    let paging = &world.session.rooms.objects.device(1).unwrap().paging;
+    let paging = &world.session.vm.objects.device(1).unwrap().paging;
     assert_eq!((paging.done(), paging.issued()), (before + 1, before + 1));
     assert!(world.asked.is_empty());
 }
@@ -187,12 +187,12 @@ fn what_an_ended_process_left_with_an_engine_keeps_no_device_in_d3_from_being_sa
     let queue = world.queue(2, context);
     world.turn(0);
     world.submit(2, queue, 16);
-    assert_eq!(world.session.rooms.engines[COPY.index()].in_flight.len(), 1);
+    assert_eq!(world.session.vm.engines[COPY.index()].in_flight.len(), 1);
     world.close(2);
-    world.session.enter_d3(None);
+    world.session.power().enter_d3(None);
     world.turn(0);
     assert_eq!(world.session.power.name(), "D3");
-    assert_eq!(world.session.rooms.engines[COPY.index()].in_flight.len(), 0, "it will never run");
+    assert_eq!(world.session.vm.engines[COPY.index()].in_flight.len(), 0, "it will never run");
     assert!(world.session.freeze());
     assert!(world.session.is_frozen());
     world.move_on();

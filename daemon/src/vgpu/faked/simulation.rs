@@ -104,7 +104,7 @@ impl Simulation {
         if let Some(process) = self.processes.remove(&of) {
             self.model.forget_process(of);
             self.world.close(of);
-            process.blobs.keys().for_each(|blob| self.world.session.unref_blob(*blob).unwrap());
+            process.blobs.keys().for_each(|blob| self.world.session.blobs().unref_blob(*blob).unwrap());
         } else {
             self.world.open(of);
             self.processes.insert(of, Process::default());
@@ -219,8 +219,8 @@ impl Simulation {
         if self.chance(2) {
             self.world.fakes.conduct(NodeKind::Copy, Conduct::Hangs);
             self.model.turn(&mut self.world, 1);
-            if self.world.session.rooms.engines[COPY.index()].has_begun() {
-                Recovery::of(&mut self.world.session.rooms).engine_timeout(
+            if self.world.session.vm.engines[COPY.index()].has_begun() {
+                Recovery::of(&mut self.world.session.vm).engine_timeout(
                     COPY,
                     "it hangs in a simulation",
                     None,
@@ -256,7 +256,7 @@ impl Simulation {
     fn step(&mut self) {
         let drawn = self.random.u64(..32);
         if self.is_told {
-            let slot = &self.world.session.rooms.engines[COPY.index()];
+            let slot = &self.world.session.vm.engines[COPY.index()];
             let (power, in_flight) = (self.world.session.power.name(), slot.in_flight.len());
             let (alive, begun) = (self.world.fakes.alive(), slot.has_begun());
             eprintln!(
@@ -272,7 +272,7 @@ impl Simulation {
             17 => self.destroy(),
             18..=19 => self.map_or_unmap(),
             20 => self.evict_or_make_resident(),
-            21 => self.world.session.enter_d3(None),
+            21 => self.world.session.power().enter_d3(None),
             22 => {
                 if self.chance(4) {
                     self.fail();
@@ -303,8 +303,8 @@ impl Simulation {
             self.processes.insert(of, process);
         }
         // What keeps D3 away is a message; else a device stays in it, and owes its buffers.
-        if self.world.session.leave_d3() {
-            self.world.session.resume_from_d3();
+        if self.world.session.power().leave_d3() {
+            self.world.session.power().resume_from_d3();
         }
         for _ in 0..40 {
             self.model.turn(&mut self.world, 2);
@@ -316,7 +316,7 @@ impl Simulation {
         for (of, process) in std::mem::take(&mut self.processes) {
             self.model.forget_process(of);
             self.world.close(of);
-            process.blobs.keys().for_each(|blob| self.world.session.unref_blob(*blob).unwrap());
+            process.blobs.keys().for_each(|blob| self.world.session.blobs().unref_blob(*blob).unwrap());
         }
         for _ in 0..4 {
             self.model.turn(&mut self.world, 1);

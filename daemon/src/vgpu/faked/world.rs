@@ -116,8 +116,8 @@ impl World {
     /// A guest process with a device; its page is the blob of the same number.
     pub(super) fn open(&mut self, of: u32) {
         self.session.create_context(of).unwrap();
-        self.session.create_vram_blob(of, DEVICE_PAGE_BYTES, false).unwrap();
-        self.session.attach(of, of).unwrap();
+        self.session.blobs().create_vram_blob(of, DEVICE_PAGE_BYTES, false).unwrap();
+        self.session.blobs().attach(of, of).unwrap();
         let (protocol_version, page_resource) = (PROTOCOL_VERSION, of);
         let create = CreateDevice { protocol_version, page_resource, page_offset: 0, page_va: PAGE_VA };
         self.ask(of, message::CREATE_DEVICE, create.as_bytes());
@@ -126,7 +126,7 @@ impl World {
     /// Ends a guest process, and its page.
     pub(super) fn close(&mut self, of: u32) {
         self.session.destroy_context(of).unwrap();
-        self.session.unref_blob(of).unwrap();
+        self.session.blobs().unref_blob(of).unwrap();
     }
 
     /// Sends a message, with a fence behind it; what to look for its answer by.
@@ -146,7 +146,7 @@ impl World {
 
     /// Its answer, once it is there.
     pub(super) fn answer(&self, asked: Asked) -> Option<Answer> {
-        let page = self.session.rooms.memory.page(&self.session.rooms.objects, asked.of)?;
+        let page = self.session.vm.memory.page(&self.session.vm.objects, asked.of)?;
         let at = device_page::response(asked.slot);
         let word = |offset: u64| page.word(at + offset).unwrap().load(Ordering::Acquire);
         let is_there = word(0) == asked.sequence;
@@ -202,7 +202,7 @@ impl World {
         for _ in 0..4 {
             self.session.event();
         }
-        if self.session.rooms.timer.due().is_some_and(|due| due <= clock::now()) {
+        if self.session.vm.timer.due().is_some_and(|due| due <= clock::now()) {
             self.session.timer_event();
             self.session.event();
         }
@@ -222,12 +222,12 @@ impl World {
     }
 
     pub(super) fn is_active(&self, of: u32) -> bool {
-        self.session.rooms.objects.active_device(of).is_ok()
+        self.session.vm.objects.active_device(of).is_ok()
     }
 
     /// A blob of one page that a process has.
     pub(super) fn blob(&mut self, of: u32, resource: u32) -> bool {
-        self.session.create_vram_blob(resource, PAGE_SIZE, false).is_ok()
-            && self.session.attach(of, resource).is_ok()
+        self.session.blobs().create_vram_blob(resource, PAGE_SIZE, false).is_ok()
+            && self.session.blobs().attach(of, resource).is_ok()
     }
 }

@@ -12,31 +12,19 @@ use campanile_protocol::queue::doorbell::DoorbellStatus;
 use log::Level;
 use zerocopy::FromBytes;
 
-use super::detached::KeptBlob;
+use super::absences::KeptBlob;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::guest_pages::GuestPages;
+use crate::vgpu::control::memory::blobs::Blobs;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
+use crate::vgpu::hotplug::detached::Hotplug;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::process::Process;
 use crate::vgpu::objects::refusal::Refusal;
-use crate::vgpu::session::Session;
 
-impl Session {
-    /// RESOURCE_CREATE_BLOB with a name: a process that comes back makes its blob again.
-    pub fn take_blob_again(&mut self, resource: u32, size: u64, name: u64) -> Result<(), Refusal> {
-        self.rooms.is_fresh = false;
-        self.rooms.memory.check_new_blob(resource, size)?;
-        let is_its = |kept: &&KeptBlob| self.rooms.memory.allocations.size(kept.blob.allocation) == size;
-        let kept = self.away.kept.get(&name).filter(is_its);
-        kept.filter(|kept| kept.blob.is_vram).ok_or(Refusal::Parameter)?;
-        if let Some(kept) = self.away.kept.remove(&name) {
-            self.rooms.memory.blobs.insert(resource, kept.blob);
-        }
-        Ok(())
-    }
-
+impl Hotplug<'_> {
     /// ATTACH_DEVICE: the process that the guest calls `name` is one that was away.
     pub(in crate::vgpu) fn attach_device(
         &mut self,
@@ -45,42 +33,42 @@ impl Session {
         bytes: &[u8],
     ) -> Result<(), Refusal> {
         let (own, pages) = self.who_returns(origin, bytes).map_err(|(refusal, why)| {
-            self.rooms
+            self.vm
                 .journal
                 .line(Level::Warn, format_args!("context {name} is no process that was away: {why}"));
             refusal
         })?;
         if self.away.is_leaving() {
-            self.rooms.answer(Origin { context: own, ..origin }, Err(Status::Leaving.into()));
+            self.vm.answer(Origin { context: own, ..origin }, Err(Status::Leaving.into()));
             return Ok(());
         }
         // The new process was a name alone.
-        let Some(new) = self.rooms.objects.processes.remove(&origin.context) else {
+        let Some(new) = self.vm.objects.processes.remove(&origin.context) else {
             return Err(Refusal::Context);
         };
         self.away.contexts.insert(name, own);
         let tokens = new.timelines.into_values().flat_map(|mut timeline| timeline.take_all());
-        self.rooms.objects.due.extend(tokens.map(|token| (token, Ok(()))));
+        self.vm.objects.due.extend(tokens.map(|token| (token, Ok(()))));
         for resource in new.attached.keys() {
-            if let Some(blob) = self.rooms.memory.blobs.get_mut(resource) {
+            if let Some(blob) = self.vm.memory.blobs.get_mut(resource) {
                 blob.name = None;
             }
         }
-        if let Some(process) = self.rooms.objects.processes.get_mut(&own) {
+        if let Some(process) = self.vm.objects.processes.get_mut(&own) {
             process.attached = new.attached;
             process.away = None;
         }
         let barrier = self.put_pages(&pages);
-        self.drop_kept(own);
+        Blobs::of(self.vm, self.away).drop_kept(own);
         self.publish_device(own);
-        self.rooms.answer(Origin { context: own, ..origin }, Ok(Vec::new()));
-        let root = self.rooms.objects.device(own).map_err(|_| Refusal::Context)?.root;
-        Deferred::of(&mut self.rooms).after(barrier, Action::Return { context: own, root });
-        if !self.rooms.objects.processes.values().any(Process::is_away) {
+        self.vm.answer(Origin { context: own, ..origin }, Ok(Vec::new()));
+        let root = self.vm.objects.device(own).map_err(|_| Refusal::Context)?.root;
+        Deferred::of(self.vm).after(barrier, Action::Return { context: own, root });
+        if !self.vm.objects.processes.values().any(Process::is_away) {
             self.away.until = None;
         }
-        count(&self.rooms.counters.returned);
-        self.rooms.journal.line(Level::Info, format_args!("process {own} has come back, as context {name}"));
+        count(&self.vm.counters.returned);
+        self.vm.journal.line(Level::Info, format_args!("process {own} has come back, as context {name}"));
         Ok(())
     }
 
@@ -104,16 +92,15 @@ impl Session {
         let is_it = |process: &&Process| {
             process.away.is_some_and(|away| away.is_gone && away.parked == message.parked)
         };
-        let found =
-            self.rooms.objects.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
+        let found = self.vm.objects.processes.iter().find(|(_, process)| is_it(process)).map(|(own, _)| *own);
         let own = found.ok_or(wrong("no process that is away has this token"))?;
         if message.protocol_version >> 16 != PROTOCOL_VERSION >> 16 {
             return Err(wrong("its protocol is another"));
         }
         let page =
-            self.rooms.memory.attached_allocation(&self.rooms.objects, origin.context, message.page_resource);
+            self.vm.memory.attached_allocation(&self.vm.objects, origin.context, message.page_resource);
         let page = page.map_err(|_| (Refusal::Resource, "its device page is not attached"))?;
-        let device = self.rooms.objects.device(own).map_err(|_| (Refusal::Context, "it had no device"))?;
+        let device = self.vm.objects.device(own).map_err(|_| (Refusal::Context, "it had no device"))?;
         if device.page.allocation != page {
             return Err(wrong("its device page is another"));
         }
@@ -129,12 +116,12 @@ impl Session {
             let kept =
                 self.away.kept.get(name).filter(|kept| kept.owner == own).map(|kept| kept.blob.allocation);
             let kept = kept.ok_or(wrong("it had no blob of such a name"))?;
-            let again = self.rooms.memory.attached_allocation(&self.rooms.objects, new, *resource);
+            let again = self.vm.memory.attached_allocation(&self.vm.objects, new, *resource);
             let again = again.map_err(|_| (Refusal::Resource, "a blob of its pages is not attached"))?;
             let are_pages =
-                [kept, again].iter().all(|id| self.rooms.memory.allocations.guest_segment(*id).is_some());
-            let fits = are_pages
-                && self.rooms.memory.allocations.size(kept) == self.rooms.memory.allocations.size(again);
+                [kept, again].iter().all(|id| self.vm.memory.allocations.guest_segment(*id).is_some());
+            let fits =
+                are_pages && self.vm.memory.allocations.size(kept) == self.vm.memory.allocations.size(again);
             if !fits || *reserved != 0 || !resources.insert((*name, *resource)) {
                 return Err(wrong("its pages are no others for that blob"));
             }
@@ -151,30 +138,30 @@ impl Session {
     fn put_pages(&mut self, pages: &[PagesAgain]) -> Barrier {
         for PagesAgain { name, resource, .. } in pages {
             let Some(KeptBlob { blob: kept, .. }) = self.away.kept.remove(name) else { continue };
-            let Some(blob) = self.rooms.memory.blobs.get_mut(resource) else { continue };
+            let Some(blob) = self.vm.memory.blobs.get_mut(resource) else { continue };
             let again = std::mem::replace(&mut blob.allocation, kept.allocation);
             let backings =
-                [kept.allocation, again].map(|id| self.rooms.memory.allocations.get(id).map(|it| it.backing));
+                [kept.allocation, again].map(|id| self.vm.memory.allocations.get(id).map(|it| it.backing));
             let [Some(old), Some(new)] = backings else { continue };
             for (id, backing) in [(kept.allocation, new), (again, old)] {
-                if let Some(allocation) = self.rooms.memory.allocations.get_mut(id) {
+                if let Some(allocation) = self.vm.memory.allocations.get_mut(id) {
                     allocation.backing = backing;
                 }
             }
-            Deferred::of(&mut self.rooms).show_when_announced(kept.allocation);
-            GuestPages::of(&mut self.rooms).release_allocation(again);
+            Deferred::of(self.vm).show_when_announced(kept.allocation);
+            GuestPages::of(self.vm).release_allocation(again);
         }
-        Barrier::announced(&self.rooms.engines)
+        Barrier::announced(&self.vm.engines)
     }
 
     /// Its page is what the daemon decided, whatever the guest has put there meanwhile.
     fn publish_device(&self, own: u32) {
-        let Ok(device) = self.rooms.objects.device(own) else { return };
+        let Ok(device) = self.vm.objects.device(own) else { return };
         let words: Vec<(Handle, DoorbellStatus)> =
             device.doorbells.iter().map(|(_, bell)| (bell.queue, bell.state.status())).collect();
         for (queue, status) in words {
-            self.rooms.memory.store_page_word(
-                &self.rooms.objects,
+            self.vm.memory.store_page_word(
+                &self.vm.objects,
                 own,
                 device_page::status(queue.index()),
                 status.word(),
@@ -185,7 +172,7 @@ impl Session {
             (device_page::LEAVE, 0),
             (device_page::DEVICE_STATUS, device.status),
         ] {
-            self.rooms.memory.store_page_word(&self.rooms.objects, own, at, value);
+            self.vm.memory.store_page_word(&self.vm.objects, own, at, value);
         }
     }
 }

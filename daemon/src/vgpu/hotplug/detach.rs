@@ -8,22 +8,22 @@ use campanile_protocol::device_page;
 use log::Level;
 use serde_json::json;
 
-use super::detached::Leave;
+use super::absences::Leave;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::devices::Devices;
+use crate::vgpu::control::memory::blobs::Blobs;
 use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
-use crate::vgpu::memory::window::Window;
+use crate::vgpu::hotplug::detached::Hotplug;
 use crate::vgpu::objects::process::Process;
-use crate::vgpu::session::Session;
 
 /// How long processes may take to come back, once their device has.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long processes that are lost may take to close their devices.
 const GRACE: Duration = Duration::from_secs(1);
 
-impl Session {
+impl Hotplug<'_> {
     /// The operator wants all processes to park their devices.
     pub(in crate::vgpu) fn leave(&mut self, errand: Errand, limit: Duration) {
         if self.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some()) {
@@ -31,15 +31,15 @@ impl Session {
         }
         self.away.leave = Some(Leave { errand: Some(errand), until: clock::now() + limit, lost: None });
         self.tell_leave(1);
-        self.rooms.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
+        self.vm.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
         self.set_timer();
         self.look_at_leave();
     }
 
     fn tell_leave(&self, word: u64) {
-        for (own, process) in &self.rooms.objects.processes {
+        for (own, process) in &self.vm.objects.processes {
             if process.device.is_some() && !process.is_away() {
-                self.rooms.memory.store_page_word(&self.rooms.objects, *own, device_page::LEAVE, word);
+                self.vm.memory.store_page_word(&self.vm.objects, *own, device_page::LEAVE, word);
             }
         }
     }
@@ -54,57 +54,45 @@ impl Session {
         }
         self.tell_leave(0);
         self.begin_return();
-        Ok(
-            json!({ "away": self.rooms.objects.processes.values().filter(|process| process.is_away()).count() }),
-        )
+        Ok(json!({ "away": self.vm.objects.processes.values().filter(|process| process.is_away()).count() }))
     }
 
     /// From here on processes that are away have [`PATIENCE`] to come back.
     pub fn begin_return(&mut self) {
         self.away.leave = None;
-        if self.rooms.objects.processes.values().any(Process::is_away) {
+        if self.vm.objects.processes.values().any(Process::is_away) {
             self.away.until = Some(clock::now() + PATIENCE);
             self.set_timer();
         }
     }
 
-    /// The guest has reset the device, as its driver does when it is plugged in: processes that are away know nothing
-    /// of that. Engines go on, since what they know of these processes is in their blocks.
-    pub(in crate::vgpu) fn reset_around_absent(&mut self) {
-        self.thaw();
-        self.end_present();
-        self.rooms.memory.retired.clear();
-        self.front_at = None;
-        self.rooms.memory.window = Window::Awaited(Vec::new());
-    }
-
     /// Processes of a device that is gone that cannot come back are ended: all that have not parked.
     pub fn end_present(&mut self) {
-        let present = self.rooms.objects.processes.iter().filter(|(_, process)| !process.is_away());
+        let present = self.vm.objects.processes.iter().filter(|(_, process)| !process.is_away());
         let present: Vec<u32> = present.map(|(own, _)| *own).collect();
         present.into_iter().for_each(|own| self.end_process(own));
         self.away.contexts.clear();
-        let away = self.rooms.objects.processes.values_mut().filter_map(|process| process.away.as_mut());
+        let away = self.vm.objects.processes.values_mut().filter_map(|process| process.away.as_mut());
         away.for_each(|away| away.is_gone = true);
-        let blobs: Vec<u32> = self.rooms.memory.blobs.keys().copied().collect();
+        let blobs: Vec<u32> = self.vm.memory.blobs.keys().copied().collect();
         for resource in blobs {
             // Each exists: the list was just made.
-            if let Err(refusal) = self.unref_blob(resource) {
-                log::error!("{}: freeing resource {resource}: {refusal:?}", self.rooms.config.name);
+            if let Err(refusal) = Blobs::of(self.vm, self.away).unref_blob(resource) {
+                log::error!("{}: freeing resource {resource}: {refusal:?}", self.vm.config.name);
             }
         }
-        self.rooms.memory.residency.deferred.clear();
-        Deferred::of(&mut self.rooms).run_pending();
-        self.rooms.objects.due.clear();
+        self.vm.memory.residency.deferred.clear();
+        Deferred::of(self.vm).run_pending();
+        self.vm.objects.due.clear();
     }
 
     /// Whether all have gone by now, or the time is over; and whether a process has been away for too long.
     pub(in crate::vgpu) fn look_at_leave(&mut self) {
         if self.away.until.is_some_and(|until| until <= clock::now()) {
             self.away.until = None;
-            let late = self.rooms.objects.processes.iter().filter(|(_, process)| process.is_away());
+            let late = self.vm.objects.processes.iter().filter(|(_, process)| process.is_away());
             let late: Vec<u32> = late.map(|(own, _)| *own).collect();
-            self.rooms.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
+            self.vm.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
             late.into_iter().for_each(|own| self.end_absent(own));
         }
         let waits = self.away.leave.as_ref().filter(|leave| leave.errand.is_some());
@@ -116,7 +104,7 @@ impl Session {
             }
             return;
         };
-        if is_late || !lost.iter().any(|own| self.rooms.objects.processes.contains_key(own)) {
+        if is_late || !lost.iter().any(|own| self.vm.objects.processes.contains_key(own)) {
             self.end_leave(&lost);
         }
     }
@@ -124,16 +112,16 @@ impl Session {
     /// Whether no process is there any more. Resources are given up before the context, and leave the window after it.
     /// A process that is about to open a device has mapped its page, and is refused in a moment.
     fn is_left(&self) -> bool {
-        let is_settled = self.rooms.memory.blobs.values().all(|blob| blob.name.is_none())
-            && self.rooms.engines.pending.is_empty();
-        is_settled && self.rooms.objects.processes.values().all(Process::is_gone)
+        let is_settled = self.vm.memory.blobs.values().all(|blob| blob.name.is_none())
+            && self.vm.engines.pending.is_empty();
+        is_settled && self.vm.objects.processes.values().all(Process::is_gone)
     }
 
     /// Who has not parked its device loses it. Its driver has [`GRACE`] to let go of what the process has mapped.
     fn lose_present(&mut self) {
         let is_lost = |process: &Process| process.device.is_some() && !process.is_gone();
         let lost: Vec<u32> = self
-            .rooms
+            .vm
             .objects
             .processes
             .iter()
@@ -141,16 +129,14 @@ impl Session {
             .map(|(own, _)| *own)
             .collect();
         for own in &lost {
-            self.rooms
-                .journal
-                .line(Level::Warn, format_args!("process {own} has not parked its device: lost"));
+            self.vm.journal.line(Level::Warn, format_args!("process {own} has not parked its device: lost"));
             self.stop_parking(*own);
             self.give_up_names(*own);
-            self.drop_kept(*own);
-            if let Some(process) = self.rooms.objects.processes.get_mut(own) {
+            Blobs::of(self.vm, self.away).drop_kept(*own);
+            if let Some(process) = self.vm.objects.processes.get_mut(own) {
                 process.away = None;
             }
-            Devices::of(&mut self.rooms).end_device(*own);
+            Devices::of(self.vm).end_device(*own);
         }
         if lost.is_empty() {
             return self.end_leave(&lost);
@@ -163,12 +149,12 @@ impl Session {
 
     /// The operator may take the device away.
     fn end_leave(&mut self, lost: &[u32]) {
-        let away = self.rooms.objects.processes.values().filter(|process| process.is_away()).count();
+        let away = self.vm.objects.processes.values().filter(|process| process.is_away()).count();
         let answer = json!({ "parked": away, "lost": lost });
         let errand = self.away.leave.as_mut().and_then(|leave| leave.errand.take());
         if let Some(errand) = errand {
             errand.answer(Ok(answer));
         }
-        self.rooms.journal.line(Level::Info, format_args!("{away} processes are away"));
+        self.vm.journal.line(Level::Info, format_args!("{away} processes are away"));
     }
 }

@@ -155,8 +155,8 @@ mod tests {
         let ram = create_memfd("ram", PAGE_SIZE).unwrap();
         let runs = vec![RunRecord { file: 0, offset: 0, length: PAGE_SIZE }];
         let segment = GuestSegment::new(runs, vec![Arc::new(ram)], vec![piece]);
-        let charge = session.rooms.purse.charge(Kind::Blobs, 1).unwrap();
-        session.rooms.memory.segments.insert(segment, charge).unwrap()
+        let charge = session.vm.purse.charge(Kind::Blobs, 1).unwrap();
+        session.vm.memory.segments.insert(segment, charge).unwrap()
     }
 
     /// A session with two segments of guest RAM, whose copy engine, the other end of the channel, says at every look that
@@ -168,7 +168,7 @@ mod tests {
         let mut session = session(&Arc::new(config));
         let segments = [FIRST, SECOND].map(|piece| add_segment(&mut session, piece));
         assert!(
-            !Lifecycle::of(&mut session.rooms)
+            !Lifecycle::of(&mut session.vm)
                 .ensure_engine(COPY)
                 .unwrap_or_else(|refused| panic!("{}", refused.text))
         );
@@ -180,8 +180,8 @@ mod tests {
         let started =
             Response::Started { device: "a device".to_owned(), is_cpu: true, vram: 0, profile: None };
         engine.send(&started, &[], &[], false).unwrap();
-        Lifecycle::of(&mut session.rooms).engine_responses(COPY);
-        assert!(session.rooms.engines[COPY.index()].has_begun());
+        Lifecycle::of(&mut session.vm).engine_responses(COPY);
+        assert!(session.vm.engines[COPY.index()].has_begun());
         (session, engine, segments)
     }
 
@@ -189,7 +189,7 @@ mod tests {
     fn logged() -> (Session, Channel, Arc<Log>, [SegmentId; 2]) {
         let (mut session, engine, segments) = writing();
         let log = Arc::new(Log::default());
-        GuestPages::of(&mut session.rooms).set_dirty_log(Some(Arc::clone(&log) as _));
+        GuestPages::of(&mut session.vm).set_dirty_log(Some(Arc::clone(&log) as _));
         log.taken();
         (session, engine, log, segments)
     }
@@ -200,7 +200,7 @@ mod tests {
         let board = Arc::clone(&config.trackers);
         let shows = |session: &Session| {
             let shown = board.trackers().unwrap();
-            shown.iter().zip(&session.trackers()).all(|(shown, its)| Arc::ptr_eq(shown, its))
+            shown.iter().zip(&session.memory().trackers()).all(|(shown, its)| Arc::ptr_eq(shown, its))
         };
         assert!(board.trackers().is_none());
         let first = session(&config);
@@ -236,44 +236,44 @@ mod tests {
     #[test]
     fn dirty_55_a_log_has_what_engines_wrote_when_it_comes_and_before_it_goes_and_only_while_it_is_there() {
         let (mut session, _engine, _) = writing();
-        assert!(!session.rooms.memory.dirty.has_log() && session.rooms.memory.dirty.log().is_none());
-        assert_eq!(session.rooms.memory.describe_tracking()["guest_ram_logged"], false);
-        GuestPages::of(&mut session.rooms).sweep_guest_ram();
-        assert_eq!(session.rooms.memory.dirty.sweep_at, None, "no log, no sweeps");
+        assert!(!session.vm.memory.dirty.has_log() && session.vm.memory.dirty.log().is_none());
+        assert_eq!(session.vm.memory.describe_tracking()["guest_ram_logged"], false);
+        GuestPages::of(&mut session.vm).sweep_guest_ram();
+        assert_eq!(session.vm.memory.dirty.sweep_at, None, "no log, no sweeps");
         let [one, two] = [(); 2].map(|()| Arc::new(Log::default()));
         let before = Instant::now();
-        GuestPages::of(&mut session.rooms).set_dirty_log(Some(Arc::clone(&one) as _));
+        GuestPages::of(&mut session.vm).set_dirty_log(Some(Arc::clone(&one) as _));
         assert_eq!(one.taken(), [FIRST, SECOND]);
-        assert!(session.rooms.memory.dirty.sweep_at.is_some_and(|at| at > before), "and again later");
-        assert!(session.rooms.memory.dirty.has_log() && session.rooms.memory.dirty.log().is_some());
-        assert_eq!(session.rooms.memory.describe_tracking()["guest_ram_logged"], true);
-        GuestPages::of(&mut session.rooms).set_dirty_log(Some(Arc::clone(&two) as _));
+        assert!(session.vm.memory.dirty.sweep_at.is_some_and(|at| at > before), "and again later");
+        assert!(session.vm.memory.dirty.has_log() && session.vm.memory.dirty.log().is_some());
+        assert_eq!(session.vm.memory.describe_tracking()["guest_ram_logged"], true);
+        GuestPages::of(&mut session.vm).set_dirty_log(Some(Arc::clone(&two) as _));
         assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]), "the next log has it");
-        GuestPages::of(&mut session.rooms).set_dirty_log(None);
+        GuestPages::of(&mut session.vm).set_dirty_log(None);
         assert_eq!((one.taken(), two.taken()), (vec![], vec![FIRST, SECOND]));
-        assert_eq!(session.rooms.memory.dirty.sweep_at, None);
+        assert_eq!(session.vm.memory.dirty.sweep_at, None);
     }
 
     #[test]
     fn dirty_55_guest_ram_is_swept_when_that_is_due_and_not_before() {
         let (mut session, _engine, log, _) = logged();
-        session.rooms.memory.dirty.sweep_at = Some(Instant::now() + Duration::from_secs(3600));
-        GuestPages::of(&mut session.rooms).sweep_if_due();
+        session.vm.memory.dirty.sweep_at = Some(Instant::now() + Duration::from_secs(3600));
+        GuestPages::of(&mut session.vm).sweep_if_due();
         assert_eq!(log.taken(), []);
-        session.rooms.memory.dirty.sweep_at = Some(Instant::now());
-        GuestPages::of(&mut session.rooms).sweep_if_due();
+        session.vm.memory.dirty.sweep_at = Some(Instant::now());
+        GuestPages::of(&mut session.vm).sweep_if_due();
         assert_eq!(log.taken(), [FIRST, SECOND]);
     }
 
     #[test]
     fn dirty_55_a_segment_that_goes_is_swept_alone_and_an_engine_that_goes_for_the_last_time() {
         let (mut session, _engine, log, segments) = logged();
-        GuestPages::of(&mut session.rooms).sweep_segment(segments[1]);
+        GuestPages::of(&mut session.vm).sweep_segment(segments[1]);
         assert_eq!(log.taken(), [SECOND]);
-        Lifecycle::of(&mut session.rooms).stop_engine(COPY);
-        assert!(session.rooms.engines[COPY.index()].process().is_none());
+        Lifecycle::of(&mut session.vm).stop_engine(COPY);
+        assert!(session.vm.engines[COPY.index()].process().is_none());
         assert_eq!(log.taken(), [FIRST, SECOND]);
-        GuestPages::of(&mut session.rooms).sweep_guest_ram();
+        GuestPages::of(&mut session.vm).sweep_guest_ram();
         assert_eq!(log.taken(), []);
     }
 }

@@ -20,7 +20,6 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use log::Level;
 use serde_json::json;
 
-use super::quiesce::standing_still;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
@@ -29,17 +28,19 @@ use crate::vgpu::doorbells::room::connected_on;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::engines::suspending::Suspending;
-use crate::vgpu::session::Session;
+use crate::vgpu::power::freeze::standing_still;
 use crate::vgpu::submission::buffers::Submission;
 use crate::vgpu::tdr::recovery::Recovery;
+use crate::vgpu::vm::Vm;
 
 /// How long a device is idle at least before it goes to D3 by itself, however short the operator wants it.
 const SHORTEST_IDLENESS: Duration = Duration::from_millis(1);
 
 /// Where a device stands.
-#[derive(Debug)]
-pub enum Power {
+#[derive(Debug, Default)]
+pub enum State {
     /// On.
+    #[default]
     D0,
     /// On the way to D3: these suspends are not reported yet, and these orders wait for it.
     Leaving(Vec<Suspending>, Vec<Errand>),
@@ -47,51 +48,76 @@ pub enum Power {
     D3,
 }
 
+/// The power state of a device.
+#[derive(Debug, Default)]
+pub struct Power {
+    /// Where it stands.
+    pub state: State,
+    /// Since when engines may all be asleep.
+    pub quiet_since: Option<Instant>,
+}
+
 impl Power {
-    /// Its name, for people.
+    /// The name of its state, for people.
     pub const fn name(&self) -> &'static str {
-        match self {
-            Self::D0 => "D0",
-            Self::Leaving(..) => "leaving D0",
-            Self::D3 => "D3",
+        match self.state {
+            State::D0 => "D0",
+            State::Leaving(..) => "leaving D0",
+            State::D3 => "D3",
         }
     }
 }
 
-impl Session {
+/// F1, D0 and D3, and what they work on.
+#[derive(Debug)]
+pub struct Transitions<'a> {
+    pub(in crate::vgpu) vm: &'a mut Vm,
+    pub(in crate::vgpu) power: &'a mut Power,
+}
+
+impl<'a> Transitions<'a> {
+    /// Over these.
+    pub fn of(vm: &'a mut Vm, power: &'a mut Power) -> Self {
+        Self { vm, power }
+    }
+}
+
+impl Transitions<'_> {
     /// TRANSITION_TO_F1: every doorbell of the engine is disconnected first, then it may sleep (UMS-118). Other
     /// engines' doorbells stay (UMS-119).
     pub(in crate::vgpu) fn engine_to_f1(&mut self, at: EngineAddress) {
-        self.rooms.doorbells().1.disconnect_all(at);
-        let process = self.rooms.engines[at.index()].process_mut();
+        self.vm.doorbells().1.disconnect_all(at);
+        let process = self.vm.engines[at.index()].process_mut();
         if process.is_some_and(|process| process.power.allow_f1()) {
-            count(&self.rooms.counters.f1_transitions);
-            self.quiet_since = Some(clock::now());
-            self.set_timer();
+            count(&self.vm.counters.f1_transitions);
+            self.power.quiet_since = Some(clock::now());
+            if let Some(at) = self.next_idleness() {
+                self.vm.timer.set(at);
+            }
         }
     }
 
     /// Begins to go to D3. `errand` is answered when it is there.
     pub(in crate::vgpu) fn enter_d3(&mut self, errand: Option<Errand>) {
-        if self.rooms.freeze.is_stopping() {
+        if self.vm.freeze.is_stopping() {
             return errand.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
         }
-        match &mut self.power {
-            Power::D0 => {
+        match &mut self.power.state {
+            State::D0 => {
                 let mut suspends = Vec::new();
-                for (context, handle) in self.rooms.objects.all_contexts() {
-                    suspends.extend(self.rooms.engines.hold(
-                        &mut self.rooms.objects,
-                        &self.rooms.config.supervisor,
+                for (context, handle) in self.vm.objects.all_contexts() {
+                    suspends.extend(self.vm.engines.hold(
+                        &mut self.vm.objects,
+                        &self.vm.config.supervisor,
                         context,
                         handle,
                         |held| held.by_power = true,
                     ));
                 }
-                self.power = Power::Leaving(suspends, errand.into_iter().collect());
+                self.power.state = State::Leaving(suspends, errand.into_iter().collect());
             }
-            Power::Leaving(_, errands) => errands.extend(errand),
-            Power::D3 => {
+            State::Leaving(_, errands) => errands.extend(errand),
+            State::D3 => {
                 if let Some(errand) = errand {
                     errand.answer(Ok(json!({ "power": self.power.name() })));
                 }
@@ -102,60 +128,60 @@ impl Session {
 
     /// Whether all contexts are off the engines by now.
     pub(in crate::vgpu) fn look_at_power(&mut self) {
-        let Power::Leaving(suspends, _) = &self.power else { return };
-        if !suspends.iter().all(|of| self.rooms.engines.is_reported(of)) {
+        let State::Leaving(suspends, _) = &self.power.state else { return };
+        if !suspends.iter().all(|of| self.vm.engines.is_reported(of)) {
             return;
         }
         // First, since what engines report at their end is looked at as ever.
-        let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D3) else { return };
-        count(&self.rooms.counters.d3_transitions);
-        for at in self.rooms.engines.addresses() {
-            self.rooms.doorbells().1.disconnect_all(at);
+        let State::Leaving(_, errands) = std::mem::replace(&mut self.power.state, State::D3) else { return };
+        count(&self.vm.counters.d3_transitions);
+        for at in self.vm.engines.addresses() {
+            self.vm.doorbells().1.disconnect_all(at);
             self.park_engine(at);
         }
         for errand in errands {
             errand.answer(Ok(json!({ "power": self.power.name() })));
         }
         // An engine that has ended has let go of everything.
-        Deferred::of(&mut self.rooms).run_pending();
+        Deferred::of(self.vm).run_pending();
     }
 
     /// Ends an engine process that runs nothing. One that compiles, or that a message waits for, goes on.
     fn park_engine(&mut self, at: EngineAddress) {
-        let slot = &self.rooms.engines[at.index()];
+        let slot = &self.vm.engines[at.index()];
         if !slot.is_running() || !slot.compiling.is_empty() || !slot.waiting.is_empty() {
             return;
         }
-        self.rooms.engines.unwatch(at);
-        let slot = &mut self.rooms.engines[at.index()];
+        self.vm.engines.unwatch(at);
+        let slot = &mut self.vm.engines[at.index()];
         if let Err(error) = slot.park() {
-            return self.rooms.engines.condemn(at, &error.to_string());
+            return self.vm.engines.condemn(at, &error.to_string());
         }
         if let Some(id) = slot.supervised.take() {
-            self.rooms.config.supervisor.remove(id);
+            self.vm.config.supervisor.remove(id);
         }
         // What was done before the end counts.
-        Recovery::of(&mut self.rooms).collect_reports(at);
+        Recovery::of(self.vm).collect_reports(at);
     }
 
     /// D0 again, with engine processes on their way, and contexts still suspended. False in D0.
     pub(in crate::vgpu) fn leave_d3(&mut self) -> bool {
-        match std::mem::replace(&mut self.power, Power::D0) {
-            Power::D0 => return false,
-            Power::Leaving(_, errands) => {
+        match std::mem::replace(&mut self.power.state, State::D0) {
+            State::D0 => return false,
+            State::Leaving(_, errands) => {
                 for errand in errands {
                     let text = "a guest has work, and has woken it".to_owned();
                     errand.answer(Err(OrderError::Refused(text)));
                 }
             }
-            Power::D3 => {}
+            State::D3 => {}
         }
-        for at in self.rooms.engines.addresses() {
-            if self.rooms.engines[at.index()].is_parked()
-                && let Err(error) = Lifecycle::of(&mut self.rooms).start_next_process(at)
+        for at in self.vm.engines.addresses() {
+            if self.vm.engines[at.index()].is_parked()
+                && let Err(error) = Lifecycle::of(self.vm).start_next_process(at)
             {
-                self.rooms.journal.line(Level::Error, format_args!("{at} engine: {error}"));
-                self.rooms.engines.condemn(at, "it could not be started again");
+                self.vm.journal.line(Level::Error, format_args!("{at} engine: {error}"));
+                self.vm.engines.condemn(at, "it could not be started again");
             }
         }
         true
@@ -163,20 +189,20 @@ impl Session {
 
     /// Does not go to D3 after all, since everything is to stand still. Contexts stay suspended for that.
     pub(in crate::vgpu) fn give_up_d3(&mut self) {
-        if !matches!(self.power, Power::Leaving(..)) {
+        if !matches!(self.power.state, State::Leaving(..)) {
             return;
         }
-        let Power::Leaving(_, errands) = std::mem::replace(&mut self.power, Power::D0) else { return };
+        let State::Leaving(_, errands) = std::mem::replace(&mut self.power.state, State::D0) else { return };
         errands.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
-        for (context, handle) in self.rooms.objects.all_contexts() {
-            Submission::of(&mut self.rooms).unhold(context, handle, |held| held.by_power = false);
+        for (context, handle) in self.vm.objects.all_contexts() {
+            Submission::of(self.vm).unhold(context, handle, |held| held.by_power = false);
         }
     }
 
     /// All contexts may run again, and their engines find what came meanwhile.
     pub(in crate::vgpu) fn resume_from_d3(&mut self) {
-        for (context, handle) in self.rooms.objects.all_contexts() {
-            Submission::of(&mut self.rooms).unhold(context, handle, |held| held.by_power = false);
+        for (context, handle) in self.vm.objects.all_contexts() {
+            Submission::of(self.vm).unhold(context, handle, |held| held.by_power = false);
         }
     }
 
@@ -184,20 +210,20 @@ impl Session {
     /// engine has not woken yet.
     fn is_idle(&self) -> bool {
         let sleeps = |at: EngineAddress| {
-            let slot = &self.rooms.engines[at.index()];
+            let slot = &self.vm.engines[at.index()];
             slot.in_flight.is_empty()
-                && connected_on(&self.rooms.objects, at).is_empty()
+                && connected_on(&self.vm.objects, at).is_empty()
                 && slot.process().is_none_or(|process| process.power.is_asleep() && process.is_up_to_date())
         };
-        matches!(self.power, Power::D0)
-            && self.rooms.doorbells.drains.is_empty()
-            && self.rooms.engines.addresses().all(sleeps)
-            && self.rooms.engines.iter().any(|slot| slot.hears())
+        matches!(self.power.state, State::D0)
+            && self.vm.doorbells.drains.is_empty()
+            && self.vm.engines.addresses().all(sleeps)
+            && self.vm.engines.iter().any(|slot| slot.hears())
     }
 
     /// When the device may have been idle for long enough.
     pub(in crate::vgpu) fn next_idleness(&self) -> Option<Instant> {
-        Some(self.quiet_since? + self.rooms.config.d3_after?.max(SHORTEST_IDLENESS))
+        Some(self.power.quiet_since? + self.vm.config.d3_after?.max(SHORTEST_IDLENESS))
     }
 
     /// Goes to D3 when it has been idle for long enough. Where a doorbell is connected by now, the next engine that falls
@@ -207,17 +233,29 @@ impl Session {
         if self.next_idleness().is_none_or(|at| at > clock::now()) {
             return;
         }
-        self.quiet_since = None;
+        self.power.quiet_since = None;
         let may_become_idle = |of: &Self| {
-            matches!(of.power, Power::D0)
-                && of.rooms.engines.iter().any(EngineSlot::hears)
-                && of.rooms.engines.addresses().all(|at| connected_on(&of.rooms.objects, at).is_empty())
+            matches!(of.power.state, State::D0)
+                && of.vm.engines.iter().any(EngineSlot::hears)
+                && of.vm.engines.addresses().all(|at| connected_on(&of.vm.objects, at).is_empty())
         };
-        if !self.rooms.freeze.is_stopping() && self.is_idle() {
+        if !self.vm.freeze.is_stopping() && self.is_idle() {
             self.enter_d3(None);
-        } else if self.rooms.freeze.is_stopping() || may_become_idle(self) {
-            self.quiet_since = Some(clock::now());
+        } else if self.vm.freeze.is_stopping() || may_become_idle(self) {
+            self.power.quiet_since = Some(clock::now());
         }
+    }
+
+    /// An engine signalled.
+    pub(in crate::vgpu) fn engine_event(&mut self, at: EngineAddress) {
+        let Some(process) = self.vm.engines[at.index()].process() else { return };
+        process.drain_event();
+        let sleepy = process.power.wishes_f1();
+        Recovery::of(self.vm).collect_reports(at);
+        if sleepy {
+            self.engine_to_f1(at);
+        }
+        Deferred::of(self.vm).run_pending();
     }
 }
 
@@ -229,12 +267,12 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::handshake::power;
 
-    use super::Power;
-    use super::Session;
+    use super::State;
     use crate::vgpu::doorbells::drain::Drain;
     use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
     use crate::vgpu::objects::message::Origin;
+    use crate::vgpu::session::Session;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
@@ -258,20 +296,20 @@ mod tests {
 
     #[test]
     fn ums_123_a_device_is_idle_when_its_engines_sleep_and_nothing_is_under_way() {
-        assert!(asleep().is_idle());
+        assert!(asleep().power().is_idle());
         let mut session = asleep();
         store(&session, COPY, block::POWER, power::ACTIVE);
-        assert!(!session.is_idle(), "one is awake");
+        assert!(!session.power().is_idle(), "one is awake");
         session = asleep();
-        session.rooms.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
-        assert!(!session.is_idle(), "one owes something");
+        session.vm.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
+        assert!(!session.power().is_idle(), "one owes something");
         session = asleep();
         give(&mut session, None);
-        assert!(!session.is_idle(), "one has a buffer that it has not seen");
+        assert!(!session.power().is_idle(), "one has a buffer that it has not seen");
         session = asleep();
         let holder = crate::vgpu::doorbells::slots::Holder { context: OWNER, doorbell: Handle::new(0, 1) };
         let (since, timeout) = (std::time::Instant::now(), std::time::Duration::from_secs(600));
-        session.rooms.doorbells.drains.push(Drain {
+        session.vm.doorbells.drains.push(Drain {
             holder,
             origin: ORIGIN,
             last_queued: 2,
@@ -279,17 +317,17 @@ mod tests {
             since,
             timeout,
         });
-        assert!(!session.is_idle(), "a doorbell ends");
+        assert!(!session.power().is_idle(), "a doorbell ends");
         session = asleep();
-        session.power = Power::D3;
-        assert!(!session.is_idle(), "it is off");
+        session.power.state = State::D3;
+        assert!(!session.power().is_idle(), "it is off");
     }
 
     #[test]
     fn ums_123_an_engine_that_compiles_or_is_waited_for_goes_on_in_d3() {
         for why in 0..3 {
             let mut session = asleep();
-            let slot = &mut session.rooms.engines[COPY.index()];
+            let slot = &mut session.vm.engines[COPY.index()];
             match why {
                 0 => {}
                 1 => drop(
@@ -303,38 +341,38 @@ mod tests {
                     charge: None,
                 }),
             }
-            session.park_engine(COPY);
-            assert_eq!(session.rooms.engines[COPY.index()].is_parked(), why == 0, "{why}");
-            assert_eq!(session.rooms.engines[COPY.index()].hears(), why != 0);
+            session.power().park_engine(COPY);
+            assert_eq!(session.vm.engines[COPY.index()].is_parked(), why == 0, "{why}");
+            assert_eq!(session.vm.engines[COPY.index()].hears(), why != 0);
         }
     }
 
     #[test]
     fn ums_124_a_device_that_is_on_its_way_to_d3_is_called_back() {
         let mut session = restored(startable());
-        session.enter_d3(None);
-        assert!(matches!(session.power, Power::Leaving(..)), "its engine has not reported");
+        session.power().enter_d3(None);
+        assert!(matches!(session.power.state, State::Leaving(..)), "its engine has not reported");
         let held = |session: &Session| {
-            let device = session.rooms.objects.processes[&OWNER].device.as_ref().unwrap();
+            let device = session.vm.objects.processes[&OWNER].device.as_ref().unwrap();
             device.contexts.get(CONTEXT).unwrap().held.by_power
         };
         assert!(held(&session));
-        assert!(session.leave_d3());
-        session.resume_from_d3();
-        assert!(matches!(session.power, Power::D0) && !held(&session));
-        assert!(!session.leave_d3(), "it is there");
+        assert!(session.power().leave_d3());
+        session.power().resume_from_d3();
+        assert!(matches!(session.power.state, State::D0) && !held(&session));
+        assert!(!session.power().leave_d3(), "it is there");
     }
 
     #[test]
     fn lm_27_a_standstill_calls_a_device_back_that_is_on_its_way_to_d3_and_holds_contexts_for_itself_alone() {
         let mut session = restored(startable());
-        session.enter_d3(None);
-        assert!(matches!(session.power, Power::Leaving(..)) && session.freeze());
+        session.power().enter_d3(None);
+        assert!(matches!(session.power.state, State::Leaving(..)) && session.freeze());
         let held = |session: &Session| {
-            let device = session.rooms.objects.processes[&OWNER].device.as_ref().unwrap();
+            let device = session.vm.objects.processes[&OWNER].device.as_ref().unwrap();
             device.contexts.get(CONTEXT).unwrap().held
         };
-        assert!(matches!(session.power, Power::D0));
+        assert!(matches!(session.power.state, State::D0));
         assert_eq!((held(&session).by_power, held(&session).by_freeze), (false, true));
         assert!(session.thaw());
         assert!(!held(&session).any(), "and lets them go");

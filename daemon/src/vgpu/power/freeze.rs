@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::engines::suspending::Suspending;
 
 /// Whether a vGPU runs.
@@ -37,4 +38,9 @@ impl Freeze {
             Self::Running | Self::Frozen { .. } => None,
         }
     }
+}
+
+/// The answer to an operator that wants something else meanwhile.
+pub(in crate::vgpu) fn standing_still() -> OrderError {
+    OrderError::Refused("the vGPU stands still for a migration".to_owned())
 }

@@ -31,60 +31,71 @@ use log::Level;
 
 use super::freeze::Freeze;
 use crate::vgpu::control::deferred::Deferred;
+use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::memory::paging::Pager;
-use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
 use crate::vgpu::doorbells::requests::DoorbellRequests;
 use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::suspending::Suspending;
-use crate::vgpu::session::Session;
+use crate::vgpu::power::d3::Power;
+use crate::vgpu::power::d3::Transitions;
 use crate::vgpu::submission::buffers::Submission;
 use crate::vgpu::submission::waits::Waits;
 use crate::vgpu::tdr::reason::Reason;
 use crate::vgpu::tdr::recovery::Recovery;
+use crate::vgpu::vm::Vm;
 
 /// How long engines may take to stop where the operator says nothing (design §10.7).
 pub const FREEZE_LIMIT: Duration = Duration::from_millis(100);
 
-/// The answer to an operator that wants something else meanwhile.
-pub(in crate::vgpu) fn standing_still() -> OrderError {
-    OrderError::Refused("the vGPU stands still for a migration".to_owned())
+/// Brings a vGPU to a standstill, and out of it.
+#[derive(Debug)]
+pub struct Quiesce<'a> {
+    pub(in crate::vgpu) vm: &'a mut Vm,
+    pub(in crate::vgpu) power: &'a mut Power,
 }
 
-impl Session {
-    /// Begins to bring everything to a standstill; [`Self::is_frozen`] says when it is there, after the events that
-    /// [`Self::event_fd`] announces. Nothing of the session may be called meanwhile but [`Self::event`] and
-    /// [`Self::take_due`]. False, and nothing is changed, where that was begun before (LM-29).
+impl<'a> Quiesce<'a> {
+    /// Over these.
+    pub fn of(vm: &'a mut Vm, power: &'a mut Power) -> Self {
+        Self { vm, power }
+    }
+}
+
+impl Quiesce<'_> {
+    /// Begins to bring everything to a standstill. False, and nothing is changed, where that was begun before (LM-29).
     pub fn freeze(&mut self) -> bool {
-        if self.rooms.freeze.is_stopping() {
+        if self.vm.freeze.is_stopping() {
             return false;
         }
         // What was done until now counts.
-        for at in self.rooms.engines.addresses() {
-            Recovery::of(&mut self.rooms).collect_reports(at);
+        for at in self.vm.engines.addresses() {
+            Recovery::of(self.vm).collect_reports(at);
         }
-        self.settle();
+        Recovery::of(self.vm).replace_condemned();
         let mut suspends = Vec::new();
-        for (context, handle) in self.rooms.objects.all_contexts() {
-            suspends.extend(self.rooms.engines.hold(
-                &mut self.rooms.objects,
-                &self.rooms.config.supervisor,
+        for (context, handle) in self.vm.objects.all_contexts() {
+            suspends.extend(self.vm.engines.hold(
+                &mut self.vm.objects,
+                &self.vm.config.supervisor,
                 context,
                 handle,
                 |held| held.by_freeze = true,
             ));
         }
-        self.rooms.freeze = Freeze::Freezing(suspends, clock::now() + self.rooms.config.freeze_limit);
-        count(&self.rooms.counters.freezes);
-        self.give_up_d3();
+        self.vm.freeze = Freeze::Freezing(suspends, clock::now() + self.vm.config.freeze_limit);
+        count(&self.vm.counters.freezes);
+        Transitions::of(self.vm, self.power).give_up_d3();
         // An engine that was never given its node has run nothing, and may not be up.
-        for at in self.rooms.engines.addresses() {
-            if self.rooms.engines[at.index()].hears() && self.rooms.engines[at.index()].supervised.is_none() {
+        for at in self.vm.engines.addresses() {
+            if self.vm.engines[at.index()].hears() && self.vm.engines[at.index()].supervised.is_none() {
                 self.stop_for_freeze(at);
             }
         }
-        self.set_timer();
+        if let Some(at) = self.vm.freeze.limit() {
+            self.vm.timer.set(at);
+        }
         self.look_at_freeze();
         true
     }
@@ -93,35 +104,32 @@ impl Session {
     /// the processes touch no memory of the vGPU before.
     pub fn warm_up(&mut self) {
         let stopped = |at: &EngineAddress| {
-            self.rooms.engines[at.index()].is_parked() && self.rooms.engines[at.index()].is_stopped
+            self.vm.engines[at.index()].is_parked() && self.vm.engines[at.index()].is_stopped
         };
-        let stopped: Vec<EngineAddress> = self.rooms.engines.addresses().filter(stopped).collect();
-        if self.rooms.freeze.is_frozen() {
-            stopped.into_iter().for_each(|at| Lifecycle::of(&mut self.rooms).start_spare(at));
+        let stopped: Vec<EngineAddress> = self.vm.engines.addresses().filter(stopped).collect();
+        if self.vm.freeze.is_frozen() {
+            stopped.into_iter().for_each(|at| Lifecycle::of(self.vm).start_spare(at));
         }
     }
 
     /// Whether everything has stopped by now.
     pub(in crate::vgpu) fn look_at_freeze(&mut self) {
-        let Freeze::Freezing(suspends, limit) = &self.rooms.freeze else { return };
-        let late: Vec<EngineAddress> = suspends
-            .iter()
-            .filter(|of| !self.rooms.engines.is_reported(of))
-            .map(Suspending::engine)
-            .collect();
+        let Freeze::Freezing(suspends, limit) = &self.vm.freeze else { return };
+        let late: Vec<EngineAddress> =
+            suspends.iter().filter(|of| !self.vm.engines.is_reported(of)).map(Suspending::engine).collect();
         if late.is_empty() {
             return self.stand_still();
         }
         if clock::now() < *limit {
             return;
         }
-        for at in self.rooms.engines.addresses().filter(|at| late.contains(at)) {
-            count(&self.rooms.counters.freezes_forced);
-            if let Some(process) = self.rooms.engines[at.index()].process() {
+        for at in self.vm.engines.addresses().filter(|at| late.contains(at)) {
+            count(&self.vm.counters.freezes_forced);
+            if let Some(process) = self.vm.engines[at.index()].process() {
                 // Nothing is written from here on, so that what it has written can be told before it ends.
                 process.hold();
             }
-            Recovery::of(&mut self.rooms).recover_engine(
+            Recovery::of(self.vm).recover_engine(
                 at,
                 Reason::EngineTimeout,
                 "it did not stand still in time",
@@ -129,7 +137,7 @@ impl Session {
             );
         }
         // Its successors have run nothing: each suspend is reported in their place.
-        if matches!(self.rooms.freeze, Freeze::Freezing(..)) {
+        if matches!(self.vm.freeze, Freeze::Freezing(..)) {
             self.stand_still();
         }
     }
@@ -137,108 +145,103 @@ impl Session {
     /// All contexts are off the engines: nothing of them is left, and what waited for them is done.
     fn stand_still(&mut self) {
         // First, since what engines report at their end is looked at as ever.
-        self.rooms.freeze = Freeze::Frozen { is_restored: false };
-        for at in self.rooms.engines.addresses() {
+        self.vm.freeze = Freeze::Frozen { is_restored: false };
+        for at in self.vm.engines.addresses() {
             // What an engine says at its end may be a reason to replace it; that process is ended in turn. A second one
             // has run nothing that it could report.
             for _ in 0..3 {
-                if self.rooms.engines[at.index()].hears() {
+                if self.vm.engines[at.index()].hears() {
                     self.stop_for_freeze(at);
                 }
             }
-            if self.rooms.engines[at.index()].hears() {
-                self.rooms
+            if self.vm.engines[at.index()].hears() {
+                self.vm
                     .journal
                     .line(Level::Error, format_args!("{at} engine could not be brought to an end"));
-                Lifecycle::of(&mut self.rooms).stop_engine(at);
+                Lifecycle::of(self.vm).stop_engine(at);
             }
         }
         // An engine that has ended has let go of everything.
-        Deferred::of(&mut self.rooms).run_pending();
-        self.rooms.journal.line(Level::Info, format_args!("stands still"));
+        Deferred::of(self.vm).run_pending();
+        self.vm.journal.line(Level::Info, format_args!("stands still"));
     }
 
     /// Ends an engine process, and collects what it left.
     fn stop_for_freeze(&mut self, at: EngineAddress) {
-        self.rooms.doorbells().1.disconnect_all(at);
-        self.rooms.engines.unwatch(at);
-        if let Err(error) = self.rooms.engines[at.index()].stop() {
-            self.rooms.engines.condemn(at, &error.to_string());
-            return self.settle();
+        self.vm.doorbells().1.disconnect_all(at);
+        self.vm.engines.unwatch(at);
+        if let Err(error) = self.vm.engines[at.index()].stop() {
+            self.vm.engines.condemn(at, &error.to_string());
+            return Recovery::of(self.vm).replace_condemned();
         }
-        if let Some(id) = self.rooms.engines[at.index()].supervised.take() {
-            self.rooms.config.supervisor.remove(id);
+        if let Some(id) = self.vm.engines[at.index()].supervised.take() {
+            self.vm.config.supervisor.remove(id);
         }
-        Recovery::of(&mut self.rooms).collect_reports(at);
-        self.settle();
+        Recovery::of(self.vm).collect_reports(at);
+        Recovery::of(self.vm).replace_condemned();
     }
 
-    /// Goes on, as if nothing had happened; guests see RETRY in their doorbells. False, and nothing is changed, where it
-    /// did not stand still, nor was on its way there (LM-29).
+    /// Goes on. False, and nothing is changed, where it did not stand still, nor was on its way there (LM-29).
     pub fn thaw(&mut self) -> bool {
-        let is_restored = match std::mem::replace(&mut self.rooms.freeze, Freeze::Running) {
+        let is_restored = match std::mem::replace(&mut self.vm.freeze, Freeze::Running) {
             Freeze::Running => return false,
             Freeze::Freezing(..) => false,
             Freeze::Frozen { is_restored } => is_restored,
         };
-        self.rooms.is_fresh = false;
+        self.vm.is_fresh = false;
         if is_restored {
-            self.settle_guest_memory();
+            Devices::of(self.vm).settle_guest_memory();
             self.publish_all();
-            self.rooms.memory.publish_budget(&self.rooms.objects, &self.rooms.config.account);
+            self.vm.memory.publish_budget(&self.vm.objects, &self.vm.config.account);
         }
-        for at in self.rooms.engines.addresses() {
-            if self.rooms.engines[at.index()].is_parked()
-                && self.rooms.engines[at.index()].is_stopped
-                && let Err(error) = Lifecycle::of(&mut self.rooms).start_process_again(at)
+        for at in self.vm.engines.addresses() {
+            if self.vm.engines[at.index()].is_parked()
+                && self.vm.engines[at.index()].is_stopped
+                && let Err(error) = Lifecycle::of(self.vm).start_process_again(at)
             {
-                self.rooms.journal.line(Level::Error, format_args!("{at} engine: {error}"));
-                self.rooms.engines.condemn(at, "it could not be started again");
+                self.vm.journal.line(Level::Error, format_args!("{at} engine: {error}"));
+                self.vm.engines.condemn(at, "it could not be started again");
             }
         }
         self.start_for_waiting();
-        for (context, handle) in self.rooms.objects.all_contexts() {
-            Submission::of(&mut self.rooms).unhold(context, handle, |held| held.by_freeze = false);
+        for (context, handle) in self.vm.objects.all_contexts() {
+            Submission::of(self.vm).unhold(context, handle, |held| held.by_freeze = false);
         }
-        self.rooms.doorbells.restart_drains(&self.rooms.objects, &mut self.rooms.engines, clock::now());
-        for (resource, offset, token) in std::mem::take(&mut self.rooms.memory.residency.deferred) {
-            if let Err(refusal) = Deferred::of(&mut self.rooms).map_blob(resource, offset, token) {
-                self.rooms.objects.due.push((token, Err(refusal)));
+        self.vm.doorbells.restart_drains(&self.vm.objects, &mut self.vm.engines, clock::now());
+        for (resource, offset, token) in std::mem::take(&mut self.vm.memory.residency.deferred) {
+            if let Err(refusal) = Deferred::of(self.vm).map_blob(resource, offset, token) {
+                self.vm.objects.due.push((token, Err(refusal)));
             }
         }
-        Waits::of(&mut self.rooms).release_all_waiters();
-        Deferred::of(&mut self.rooms).run_pending();
-        self.rooms.memory.residency.look_again();
-        Pager::of(&mut self.rooms).serve_residency();
-        for at in self.rooms.engines.addresses() {
-            DoorbellRequests::of(&mut self.rooms).serve_connects(at);
+        Waits::of(self.vm).release_all_waiters();
+        Deferred::of(self.vm).run_pending();
+        self.vm.memory.residency.look_again();
+        Pager::of(self.vm).serve_residency();
+        for at in self.vm.engines.addresses() {
+            DoorbellRequests::of(self.vm).serve_connects(at);
         }
-        self.quiet_since = self.quiet_since.map(|_| clock::now());
-        self.look_at = None;
-        self.keep_looking();
-        self.set_timer();
-        self.settle();
-        self.rooms.journal.line(Level::Info, format_args!("goes on"));
+        self.power.quiet_since = self.power.quiet_since.map(|_| clock::now());
+        self.vm.journal.line(Level::Info, format_args!("goes on"));
         true
     }
 
     /// Starts engines that messages wait for, and that have nothing yet. What an engine or a message waited for may have come
     /// while everything was to stand still.
     fn start_for_waiting(&mut self) {
-        for at in self.rooms.engines.addresses() {
-            if !self.rooms.engines[at.index()].waiting.is_empty()
-                && let Err(refused) = Lifecycle::of(&mut self.rooms).ensure_engine(at)
+        for at in self.vm.engines.addresses() {
+            if !self.vm.engines[at.index()].waiting.is_empty()
+                && let Err(refused) = Lifecycle::of(self.vm).ensure_engine(at)
             {
-                Recovery::of(&mut self.rooms).refuse_waiting_for(at, &refused);
+                Recovery::of(self.vm).refuse_waiting_for(at, &refused);
             }
-            Kernels::of(&mut self.rooms).retry_waiting(at);
+            Kernels::of(self.vm).retry_waiting(at);
         }
     }
 
     /// Writes what guests read of the daemon's truth into their device pages (design §10.5).
     fn publish_all(&self) {
         let devices = self
-            .rooms
+            .vm
             .objects
             .processes
             .iter()
@@ -251,14 +254,14 @@ impl Session {
                 .collect();
             for (queue, status) in words {
                 let at = campanile_protocol::device_page::status(queue.index());
-                self.rooms.memory.store_page_word(&self.rooms.objects, context, at, status);
+                self.vm.memory.store_page_word(&self.vm.objects, context, at, status);
             }
             let page = [
                 (campanile_protocol::device_page::PAGING_FENCE, device.paging.done()),
                 (campanile_protocol::device_page::DEVICE_STATUS, device.status),
             ];
             for (at, value) in page {
-                self.rooms.memory.store_page_word(&self.rooms.objects, context, at, value);
+                self.vm.memory.store_page_word(&self.vm.objects, context, at, value);
             }
         }
     }

@@ -24,7 +24,7 @@ use crate::vgpu::engines::slot::InFlight;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::Device;
-use crate::vgpu::rooms::Rooms;
+use crate::vgpu::vm::Vm;
 
 const fn flag(is_set: bool, flag: u32) -> u32 {
     if is_set { flag } else { 0 }
@@ -33,13 +33,13 @@ const fn flag(is_set: bool, flag: u32) -> u32 {
 /// Work on its way to engines: contexts with their software queues, run lists and hardware queues.
 #[derive(Debug)]
 pub struct Submission<'a> {
-    pub(in crate::vgpu) rooms: &'a mut Rooms,
+    pub(in crate::vgpu) vm: &'a mut Vm,
 }
 
 impl<'a> Submission<'a> {
     /// Over these rooms.
-    pub fn of(rooms: &'a mut Rooms) -> Self {
-        Self { rooms }
+    pub fn of(vm: &'a mut Vm) -> Self {
+        Self { vm }
     }
 }
 
@@ -47,19 +47,19 @@ impl Submission<'_> {
     /// Puts a context on the run list of its engine, where it has something to run and may run it. What an engine still
     /// has of it from before its last suspend comes back first.
     pub(in crate::vgpu) fn list_context(&mut self, of: u32, handle: Handle) {
-        let now = self.rooms.engines.now();
-        let Ok(device) = self.rooms.objects.device_mut(of) else { return };
+        let now = self.vm.engines.now();
+        let Ok(device) = self.vm.objects.device_mut(of) else { return };
         let Device { contexts, paging, .. } = device;
         let Some(context) = contexts.get_mut(handle) else { return };
         let at = context.at.index();
         let may_run = !context.listed && !context.held.any() && context.has_ready(paging);
         let Some(entry) = context.entry.filter(|_| may_run) else { return };
-        if self.rooms.engines[at].has_stale(of, handle, entry) {
+        if self.vm.engines[at].has_stale(of, handle, entry) {
             return;
         }
-        self.rooms.engines[at].run_list.list(entry, true, now);
+        self.vm.engines[at].run_list.list(entry, true, now);
         if let Some(context) =
-            self.rooms.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle))
+            self.vm.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle))
         {
             context.listed = true;
         }
@@ -67,41 +67,40 @@ impl Submission<'_> {
 
     /// Takes a context off the run list until it is tried again: its first buffer waits.
     pub(in crate::vgpu) fn block_context(&mut self, of: u32, handle: Handle) {
-        let now = self.rooms.engines.now();
-        let context =
-            self.rooms.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
+        let now = self.vm.engines.now();
+        let context = self.vm.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
         let Some(context) = context else { return };
         let Some(entry) = context.entry else { return };
         let at = context.at;
         // The run list sees to it that it is listed again.
         context.listed = true;
-        self.rooms.engines[at.index()].run_list.block(entry, now);
+        self.vm.engines[at.index()].run_list.block(entry, now);
     }
 
     /// Takes a context off the run list of its node.
     pub(in crate::vgpu) fn unlist_context(&mut self, of: u32, handle: Handle) {
-        let now = self.rooms.engines.now();
-        let Ok(device) = self.rooms.objects.device(of) else { return };
+        let now = self.vm.engines.now();
+        let Ok(device) = self.vm.objects.device(of) else { return };
         let Some((at, entry)) = device.contexts.get(handle).and_then(|it| Some((it.at, it.entry?))) else {
             return;
         };
-        self.rooms.engines[at.index()].run_list.list(entry, false, now);
+        self.vm.engines[at.index()].run_list.list(entry, false, now);
     }
 
     /// Gives buffers to the engine while its hardware queue has room, of the context whose turn it is; and has the one
     /// that runs make room, where it is not its turn any more.
     pub(in crate::vgpu) fn fill_hw_queue(&mut self, at: EngineAddress) {
-        let now = self.rooms.engines.now();
-        self.rooms.engines[at.index()].run_list.retry(now);
-        while self.rooms.engines[at.index()].has_room() {
-            let Some((of, handle, entry)) = self.rooms.engines[at.index()].run_list.next(now) else { break };
+        let now = self.vm.engines.now();
+        self.vm.engines[at.index()].run_list.retry(now);
+        while self.vm.engines[at.index()].has_room() {
+            let Some((of, handle, entry)) = self.vm.engines[at.index()].run_list.next(now) else { break };
             // What it needs there comes before it (PRE-32).
-            if !self.rooms.memory.has_areas(&self.rooms.objects, of, handle) {
+            if !self.vm.memory.has_areas(&self.vm.objects, of, handle) {
                 self.leave_out(of, handle, entry, now);
                 continue;
             }
             let (buffer, has_more) = self.take_buffer(of, handle);
-            let run_list = &mut self.rooms.engines[at.index()].run_list;
+            let run_list = &mut self.vm.engines[at.index()].run_list;
             match buffer {
                 Some(buffer) => {
                     run_list.give(entry, has_more);
@@ -115,23 +114,23 @@ impl Submission<'_> {
 
     /// A context is not given to its engine before its save areas are there.
     fn leave_out(&mut self, of: u32, handle: Handle, entry: u32, now: Duration) {
-        let at = self.rooms.objects.device_mut(of).ok().and_then(|device| {
+        let at = self.vm.objects.device_mut(of).ok().and_then(|device| {
             let context = device.contexts.get_mut(handle)?;
             context.listed = false;
             Some(context.at)
         });
         if let Some(at) = at {
-            self.rooms.engines[at.index()].run_list.list(entry, false, now);
+            self.vm.engines[at.index()].run_list.list(entry, false, now);
         }
     }
 
     /// The first buffer of a context that may run, and whether there are more.
     fn take_buffer(&mut self, of: u32, handle: Handle) -> (Option<Buffer>, bool) {
-        let Ok(Device { contexts, paging, .. }) = self.rooms.objects.device_mut(of) else {
+        let Ok(Device { contexts, paging, .. }) = self.vm.objects.device_mut(of) else {
             return (None, false);
         };
         let Some(context) = contexts.get_mut(handle) else { return (None, false) };
-        let slot = &self.rooms.engines[context.at.index()];
+        let slot = &self.vm.engines[context.at.index()];
         // It may have been suspended and resumed while it stood on the run list.
         let may_run =
             context.entry.is_some_and(|entry| !slot.has_stale(of, handle, entry)) && !context.held.any();
@@ -143,9 +142,9 @@ impl Submission<'_> {
 
     /// Gives one buffer to the engine, whose hardware queue has room.
     fn hand_over(&mut self, at: EngineAddress, of: u32, entry: u32, buffer: Buffer) {
-        let now = self.rooms.engines.now();
-        let presence = self.rooms.objects.device(of).ok().and_then(|device| device.presence[at.index()]);
-        let slot = &mut self.rooms.engines[at.index()];
+        let now = self.vm.engines.now();
+        let presence = self.vm.objects.device(of).ok().and_then(|device| device.presence[at.index()]);
+        let slot = &mut self.vm.engines[at.index()];
         let fence_id = slot.fences.submit();
         let suspends = slot.process().map_or(0, |process| process.contexts.suspends(entry));
         let is_exempt = flag(buffer.is_exempt, HW_EXEMPT);
@@ -170,19 +169,19 @@ impl Submission<'_> {
                 slot.run_list.submitted(entry, head, now);
             }
             Some(Err(error)) => {
-                self.rooms.journal.line(Level::Error, format_args!("{at} hardware queue: {error}"));
-                self.rooms.objects.end_item(of, buffer.ring, buffer.item);
+                self.vm.journal.line(Level::Error, format_args!("{at} hardware queue: {error}"));
+                self.vm.objects.end_item(of, buffer.ring, buffer.item);
             }
-            None => self.rooms.objects.end_item(of, buffer.ring, buffer.item),
+            None => self.vm.objects.end_item(of, buffer.ring, buffer.item),
         }
     }
 
     /// Preempts what the hardware queue runs, where it is another context's turn (PRE-05, MCDM-11, MCDM-12); or says when to
     /// look again.
     fn look_at_head(&mut self, at: EngineAddress) {
-        let now = self.rooms.engines.now();
-        let begun = self.rooms.engines.begun;
-        let slot = &mut self.rooms.engines[at.index()];
+        let now = self.vm.engines.now();
+        let begun = self.vm.engines.begun;
+        let slot = &mut self.vm.engines[at.index()];
         slot.decide_at = slot.run_list.retry_at().and_then(|at| begun.checked_add(at));
         if slot.process().is_none_or(|process| process.hw_queue.is_preempting()) {
             return;
@@ -195,23 +194,23 @@ impl Submission<'_> {
         if must_yield.is_ok()
             && let Some(Preemption::Requested(_)) = slot.process_mut().map(Adapter::preempt_command)
         {
-            count(&self.rooms.counters.preemptions);
+            count(&self.vm.counters.preemptions);
         }
         if let Some(at) = slot.decide_at {
-            self.rooms.timer.set(at);
+            self.vm.timer.set(at);
         }
     }
 
     /// Decides again whose turn it is, if it is time to.
     pub(in crate::vgpu) fn decide_if_due(&mut self, at: EngineAddress) {
-        if self.rooms.engines[at.index()].decide_at.is_some_and(|due| due <= clock::now()) {
+        if self.vm.engines[at.index()].decide_at.is_some_and(|due| due <= clock::now()) {
             self.fill_hw_queue(at);
         }
     }
 
     /// An allocation is where engines reach it: a context that waited for it as its save area may run.
     pub(in crate::vgpu) fn area_is_there(&mut self, allocation: AllocationId) {
-        for (of, handle, at) in self.rooms.memory.contexts_of_area(&self.rooms.objects, allocation) {
+        for (of, handle, at) in self.vm.memory.contexts_of_area(&self.vm.objects, allocation) {
             self.list_context(of, handle);
             self.fill_hw_queue(at);
         }
@@ -246,7 +245,7 @@ mod tests {
             let mut session = restored(startable());
             let (buffer, entry) = (take_buffer(&mut session), entry(&mut session));
             let buffer = Buffer { is_exempt, is_resubmitted, is_saved, ..buffer };
-            Submission::of(&mut session.rooms).hand_over(COPY, OWNER, entry, buffer);
+            Submission::of(&mut session.vm).hand_over(COPY, OWNER, entry, buffer);
             let mut bytes = [0; size_of::<HwSubmission>()];
             let place = shared(&session, COPY);
             place.slice(hw_queue::slot(0), bytes.len() as u64).unwrap().copy_to(&mut bytes);
@@ -254,12 +253,11 @@ mod tests {
             assert_eq!((submission.flags, submission.number), (flags, buffer.order));
             assert_eq!((submission.buffer_va, submission.length), (buffer.va, buffer.length));
             assert_eq!((submission.fence_value, submission.context), (buffer.fence_value, entry));
-            let process = session.rooms.engines[COPY.index()].process().unwrap();
+            let process = session.vm.engines[COPY.index()].process().unwrap();
             assert_eq!(submission.suspends, process.contexts.suspends(entry));
             assert_eq!(
                 submission.process,
-                session.rooms.objects.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()]
-                    .unwrap()
+                session.vm.objects.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()].unwrap()
             );
         }
     }

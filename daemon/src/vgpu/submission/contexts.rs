@@ -42,18 +42,18 @@ impl Lifecycle<'_> {
         let node = node.ok_or(Status::NotSupported)?;
         (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
         // TDR-09, TDR-10: exactly one engine, which there is.
-        let at = EngineAddress::from_affinity(message.engine_affinity, node, self.rooms.config.engines);
+        let at = EngineAddress::from_affinity(message.engine_affinity, node, self.vm.config.engines);
         let at = at.ok_or(Status::InvalidParameter)?;
-        self.rooms.objects.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
+        self.vm.objects.device(origin.context)?.contexts.has_room().or(Status::OutOfResources)?;
         if !self.ensure_engine(at)? {
             return self.wait_for_engine(origin, at, CREATE_CONTEXT, message.as_bytes());
         }
-        let charge = self.rooms.objects.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
-        let area = self.rooms.memory.make_areas(&mut self.rooms.objects, origin.context)?;
+        let charge = self.vm.objects.charge(origin.context, Kind::Objects, CONTEXT_BYTES)?;
+        let area = self.vm.memory.make_areas(&mut self.vm.objects, origin.context)?;
         let entry = match self.introduce_areas(origin.context, at, area) {
             Ok(entry) => entry,
             Err(refused) => {
-                Deferred::of(self.rooms).free_areas(vec![area]);
+                Deferred::of(self.vm).free_areas(vec![area]);
                 return Err(refused);
             }
         };
@@ -69,17 +69,17 @@ impl Lifecycle<'_> {
             scheduling: None,
         };
         // There is room: it was looked for above.
-        let contexts = &mut self.rooms.objects.device_mut(origin.context)?.contexts;
+        let contexts = &mut self.vm.objects.device_mut(origin.context)?.contexts;
         let handle = contexts.insert(context, charge).ok_or(Status::OutOfResources)?;
-        self.rooms.memory.areas.name(area, handle);
-        Submission::of(self.rooms).introduce_context(at, entry, (origin.context, handle));
+        self.vm.memory.areas.name(area, handle);
+        Submission::of(self.vm).introduce_context(at, entry, (origin.context, handle));
         Ok(Handled::with(&Created { handle }))
     }
 
     /// Makes a context with this save area, and its process, known to an engine; the context's entry there.
     fn introduce_areas(&mut self, of: u32, at: EngineAddress, area: SaveArea) -> Result<u32, Refused> {
-        Submission::of(self.rooms).ensure_presence(of, at)?;
-        let engine = self.rooms.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        Submission::of(self.vm).ensure_presence(of, at)?;
+        let engine = self.vm.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         engine
             .create_context(area.va)
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })
@@ -95,33 +95,32 @@ impl Lifecycle<'_> {
     ) -> Outcome {
         let mut message = WaitingMessage { origin, opcode, body: bytes.to_vec(), charge: None };
         if message.ended_kernel().is_none() {
-            message.charge =
-                Some(self.rooms.objects.charge(origin.context, Kind::Messages, message.price())?);
+            message.charge = Some(self.vm.objects.charge(origin.context, Kind::Messages, message.price())?);
         }
         message.origin = match (origin.item, &message.charge) {
             (Some(_), _) => origin,
-            (None, Some(_)) => self.rooms.objects.park(origin)?,
-            (None, None) => self.rooms.objects.park_end(origin),
+            (None, Some(_)) => self.vm.objects.park(origin)?,
+            (None, None) => self.vm.objects.park_end(origin),
         };
-        self.rooms.engines[at.index()].waiting.push(message);
+        self.vm.engines[at.index()].waiting.push(message);
         Ok(Handled::Parked)
     }
 
     /// DESTROY_CONTEXT; its queues must be gone.
     pub(in crate::vgpu) fn drop_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.rooms.objects.device_mut(origin.context)?;
+        let device = self.vm.objects.device_mut(origin.context)?;
         let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         (context.queues == 0).or(Status::Busy)?;
         let (at, entry, area) = (context.at, context.entry, context.area);
         device.contexts.remove(message.handle);
-        Waits::of(self.rooms).refuse_suspends(Status::InvalidHandle, |of| {
+        Waits::of(self.vm).refuse_suspends(Status::InvalidHandle, |of| {
             of.context == origin.context && of.handle == message.handle
         });
-        if let Some((engine, entry)) = self.rooms.engines[at.index()].process_mut().zip(entry) {
+        if let Some((engine, entry)) = self.vm.engines[at.index()].process_mut().zip(entry) {
             engine.destroy_context(entry);
-            self.rooms.engines[at.index()].run_list.remove(entry);
+            self.vm.engines[at.index()].run_list.remove(entry);
         }
-        Deferred::of(self.rooms).free_areas(vec![area]);
+        Deferred::of(self.vm).free_areas(vec![area]);
         Ok(Handled::done())
     }
 }
@@ -133,7 +132,7 @@ impl Submission<'_> {
         context: u32,
         at: EngineAddress,
     ) -> Result<u32, Refused> {
-        let device = self.rooms.objects.device(context)?;
+        let device = self.vm.objects.device(context)?;
         if let Some(entry) = device.presence[at.index()] {
             return Ok(entry);
         }
@@ -141,22 +140,22 @@ impl Submission<'_> {
             generation: 0,
             root: device.root.0,
             page_va: device.page.va,
-            global_cell: self.rooms.config.doorbell_modes.global_cell(at).unwrap_or(0),
+            global_cell: self.vm.config.doorbell_modes.global_cell(at).unwrap_or(0),
             summary: device_page::summary(u32::from(at.engine), node_ordinal(at.node)),
-            area_root: self.rooms.memory.areas.root().0,
+            area_root: self.vm.memory.areas.root().0,
             area_va: device.area.map_or(0, |area| area.va),
         };
-        let process = self.rooms.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
+        let process = self.vm.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         let entry = process
             .create_process(entry)
             .map_err(|error| Refused { status: Status::OutOfResources, text: error.to_string() })?;
-        self.rooms.objects.device_mut(context)?.presence[at.index()] = Some(entry);
+        self.vm.objects.device_mut(context)?.presence[at.index()] = Some(entry);
         Ok(entry)
     }
 
     /// Takes one reason to hold a context back; with the last one gone, it runs again.
     pub(in crate::vgpu) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
-        let resumed = self.rooms.engines.unhold(&mut self.rooms.objects, context, handle, reason);
+        let resumed = self.vm.engines.unhold(&mut self.vm.objects, context, handle, reason);
         if let Some(Resumed { context, handle, at }) = resumed {
             self.list_context(context, handle);
             self.fill_hw_queue(at);

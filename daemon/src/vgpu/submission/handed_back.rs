@@ -39,17 +39,17 @@ impl EngineReports<'_> {
         let handle = buffer.context;
         let is_unasked = match result.fault {
             HW_SUSPENDED => self.suspends_of(of, handle) == Some(suspends),
-            HW_PREEMPTED => !self.rooms.engines[at.index()]
-                .process()
-                .is_some_and(|process| process.hw_queue.is_preempting()),
+            HW_PREEMPTED => {
+                !self.vm.engines[at.index()].process().is_some_and(|process| process.hw_queue.is_preempting())
+            }
             _ => false,
         };
         if is_unasked {
-            self.rooms.objects.end_item(of, buffer.ring, buffer.item);
-            self.rooms.engines.condemn(at, "it handed a buffer back unasked");
+            self.vm.objects.end_item(of, buffer.ring, buffer.item);
+            self.vm.engines.condemn(at, "it handed a buffer back unasked");
             return;
         }
-        let device = self.rooms.objects.device_mut(of).ok().filter(|device| device.is_active());
+        let device = self.vm.objects.device_mut(of).ok().filter(|device| device.is_active());
         let wanted = device.and_then(|device| {
             let fence = device.fences.iter().find(|(_, fence)| fence.va == result.fault_va);
             let index = fence.map(|(_, fence)| fence.index).filter(|_| result.fault == HW_BLOCKED);
@@ -62,31 +62,31 @@ impl EngineReports<'_> {
             Some((index.filter(|_| place == 0), context.is_parked))
         });
         match wanted {
-            None => self.rooms.objects.end_item(of, buffer.ring, buffer.item),
+            None => self.vm.objects.end_item(of, buffer.ring, buffer.item),
             // What is parked waits for the first buffer, whatever comes behind it.
             Some((_, true)) => {}
             Some((Some(index), false)) => {
-                Submission::of(self.rooms).unlist_context(of, handle);
-                if let Ok(device) = self.rooms.objects.device_mut(of) {
+                Submission::of(self.vm).unlist_context(of, handle);
+                if let Ok(device) = self.vm.objects.device_mut(of) {
                     device.gpu_waits.push(GpuWait { context: handle, index, value: result.value });
                     if let Some(context) = device.contexts.get_mut(handle) {
                         // Listed or not: nothing but the fence brings it back.
                         (context.is_parked, context.listed) = (true, true);
                     }
                 }
-                Waits::of(self.rooms).release_native_waiters(index);
+                Waits::of(self.vm).release_native_waiters(index);
             }
             Some((None, false)) if result.fault == HW_BLOCKED => {
-                Submission::of(self.rooms).block_context(of, handle)
+                Submission::of(self.vm).block_context(of, handle)
             }
-            Some((None, false)) => Submission::of(self.rooms).list_context(of, handle),
+            Some((None, false)) => Submission::of(self.vm).list_context(of, handle),
         }
     }
 
     /// Suspends of a context so far; none where it, or its engine, is gone.
     fn suspends_of(&self, of: u32, handle: Handle) -> Option<u64> {
-        let context = self.rooms.objects.device(of).ok()?.contexts.get(handle)?;
-        Some(self.rooms.engines[context.at.index()].process()?.contexts.suspends(context.entry?))
+        let context = self.vm.objects.device(of).ok()?.contexts.get(handle)?;
+        Some(self.vm.engines[context.at.index()].process()?.contexts.suspends(context.entry?))
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn mcdm_14_pre_45_what_comes_back_is_first_again_with_how_far_it_is() {
         let (mut session, ids) = with_two();
-        let process = session.rooms.engines[COPY.index()].process_mut().unwrap();
+        let process = session.vm.engines[COPY.index()].process_mut().unwrap();
         assert!(matches!(process.preempt_command(), Preemption::Requested(_)));
         for (count, fence_id) in (0..).zip(ids) {
             let is_saved = u32::from(count == 0);
@@ -143,25 +143,25 @@ mod tests {
                 HwResult { fence_id, fault: HW_PREEMPTED, is_saved, ..HwResult::default() },
             );
         }
-        EngineReports::of(&mut session.rooms).collect_completions(COPY);
+        EngineReports::of(&mut session.vm).collect_completions(COPY);
         let queued = queued(&mut session);
         assert_eq!(queued.iter().map(|buffer| buffer.order).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!([0, 1].map(|index| queued[index].is_saved), [true, false]);
         assert!(queued[..2].iter().all(|buffer| buffer.is_resubmitted));
-        assert_eq!(counted(&session.rooms.counters.engines_reset), 0);
+        assert_eq!(counted(&session.vm.counters.engines_reset), 0);
     }
 
     #[test]
     fn mcdm_14_buffers_that_come_back_in_another_order_are_in_that_of_their_submission() {
         let (mut session, ids) = with_two();
-        let slot = &mut session.rooms.engines[COPY.index()];
+        let slot = &mut session.vm.engines[COPY.index()];
         assert!(matches!(slot.process_mut().unwrap().preempt_command(), Preemption::Requested(_)));
         slot.in_flight.swap(0, 1);
         slot.in_flight.iter_mut().zip(ids).for_each(|(flight, id)| flight.fence_id = id);
         for (count, id) in (0..).zip(ids) {
             end(&session, count, id, HW_PREEMPTED);
         }
-        EngineReports::of(&mut session.rooms).collect_completions(COPY);
+        EngineReports::of(&mut session.vm).collect_completions(COPY);
         let orders: Vec<u64> = queued(&mut session).iter().map(|buffer| buffer.order).collect();
         assert_eq!(orders, [1, 2, 3, 4]);
     }
@@ -178,16 +178,16 @@ mod tests {
             let (mut session, ids) = with_two();
             match fault {
                 HW_PREEMPTED if asks => {
-                    let process = session.rooms.engines[COPY.index()].process_mut().unwrap();
+                    let process = session.vm.engines[COPY.index()].process_mut().unwrap();
                     let _asked = process.preempt_command();
                 }
                 HW_SUSPENDED if asks => {
                     session
-                        .rooms
+                        .vm
                         .engines
                         .hold(
-                            &mut session.rooms.objects,
-                            &session.rooms.config.supervisor,
+                            &mut session.vm.objects,
+                            &session.vm.config.supervisor,
                             OWNER,
                             CONTEXT,
                             |held| held.by_guest = true,
@@ -197,14 +197,10 @@ mod tests {
                 _ => {}
             }
             end(&session, 0, ids[0], fault);
-            EngineReports::of(&mut session.rooms).collect_completions(COPY);
+            EngineReports::of(&mut session.vm).collect_completions(COPY);
             session.settle();
             let is_lie = !asks && fault != HW_BLOCKED;
-            assert_eq!(
-                counted(&session.rooms.counters.engines_reset),
-                u64::from(is_lie),
-                "{fault:#x}, {asks}"
-            );
+            assert_eq!(counted(&session.vm.counters.engines_reset), u64::from(is_lie), "{fault:#x}, {asks}");
         }
     }
 
@@ -216,13 +212,13 @@ mod tests {
             let waits = HwResult { fault: HW_BLOCKED, fault_va: fence.va, value: 900, ..HwResult::default() };
             if !is_first {
                 // The first comes back before it, for another reason, and nothing is given meanwhile.
-                let process = session.rooms.engines[COPY.index()].process_mut().unwrap();
+                let process = session.vm.engines[COPY.index()].process_mut().unwrap();
                 assert!(matches!(process.preempt_command(), Preemption::Requested(_)));
                 end(&session, 0, ids[0], HW_PREEMPTED);
             }
             let (count, fence_id) = if is_first { (0, ids[0]) } else { (1, ids[1]) };
             end_with(&session, count, HwResult { fence_id, ..waits });
-            EngineReports::of(&mut session.rooms).collect_completions(COPY);
+            EngineReports::of(&mut session.vm).collect_completions(COPY);
             let device = device(&mut session, OWNER);
             assert_eq!(device.contexts.get(CONTEXT).unwrap().is_parked, is_first);
             assert_eq!(device.gpu_waits.len(), usize::from(is_first));
@@ -243,11 +239,11 @@ mod tests {
                 HwResult { fence_id, fault: HW_BLOCKED, fault_va, value, ..HwResult::default() },
             );
         }
-        EngineReports::of(&mut session.rooms).collect_completions(COPY);
-        assert!(session.rooms.engines[COPY.index()].in_flight.is_empty(), "parked, with all behind it");
-        session.rooms.fences.value(index).unwrap().store(900, std::sync::atomic::Ordering::Release);
-        Waits::of(&mut session.rooms).release_native_waiters(index);
-        let flying = session.rooms.engines[COPY.index()].in_flight.iter().filter_map(|flight| flight.owner);
+        EngineReports::of(&mut session.vm).collect_completions(COPY);
+        assert!(session.vm.engines[COPY.index()].in_flight.is_empty(), "parked, with all behind it");
+        session.vm.fences.value(index).unwrap().store(900, std::sync::atomic::Ordering::Release);
+        Waits::of(&mut session.vm).release_native_waiters(index);
+        let flying = session.vm.engines[COPY.index()].in_flight.iter().filter_map(|flight| flight.owner);
         assert_eq!(flying.map(|(_, buffer)| buffer.order).collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -29,8 +29,8 @@ impl Submission<'_> {
     /// CREATE_QUEUE.
     pub(in crate::vgpu) fn create_queue(&mut self, origin: Origin, message: &CreateQueue) -> Outcome {
         (message.flags & !QUEUE_FLAGS_KNOWN == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
-        let charge = self.rooms.objects.charge(origin.context, Kind::Objects, QUEUE_BYTES)?;
-        let device = self.rooms.objects.device_mut(origin.context)?;
+        let charge = self.vm.objects.charge(origin.context, Kind::Objects, QUEUE_BYTES)?;
+        let device = self.vm.objects.device_mut(origin.context)?;
         let context = device.contexts.get_mut(message.context).ok_or(Status::InvalidHandle)?;
         let kind = if message.flags & QUEUE_USER_MODE_SUBMISSION != 0 {
             QueueKind::UserMode { doorbell: None, completed: 0 }
@@ -45,9 +45,9 @@ impl Submission<'_> {
         }
         let fence_offset = device_page::fence(handle.index());
         let fence_va = device.page.va + fence_offset;
-        self.rooms.memory.store_page_word(&self.rooms.objects, origin.context, fence_offset, 0);
-        self.rooms.memory.store_page_word(
-            &self.rooms.objects,
+        self.vm.memory.store_page_word(&self.vm.objects, origin.context, fence_offset, 0);
+        self.vm.memory.store_page_word(
+            &self.vm.objects,
             origin.context,
             device_page::last_queued(handle.index()),
             0,
@@ -59,8 +59,8 @@ impl Submission<'_> {
 impl Waits<'_> {
     /// DESTROY_QUEUE; its doorbell must be gone and, if it is ordinary, its buffers done.
     pub(in crate::vgpu) fn destroy_queue(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.rooms.objects.cancel_held(origin.context, message.handle)?;
-        let device = self.rooms.objects.device_mut(origin.context)?;
+        self.vm.objects.cancel_held(origin.context, message.handle)?;
+        let device = self.vm.objects.device_mut(origin.context)?;
         let queue = device.queues.get(message.handle).ok_or(Status::InvalidHandle)?;
         let busy = match queue.kind {
             QueueKind::UserMode { doorbell, .. } => doorbell.is_some(),
@@ -68,7 +68,7 @@ impl Waits<'_> {
                 let queued = device.contexts.get(queue.context).is_some_and(|context| {
                     context.software_queue.iter().any(|buffer| buffer.queue == message.handle)
                 });
-                let flying = self.rooms.engines.iter().flat_map(|engine| &engine.in_flight).any(|flight| {
+                let flying = self.vm.engines.iter().flat_map(|engine| &engine.in_flight).any(|flight| {
                     flight.owner.is_some_and(|(context, buffer)| {
                         context == origin.context && buffer.queue == message.handle
                     })
@@ -76,7 +76,7 @@ impl Waits<'_> {
                 queued || flying
             }
         };
-        let device = self.rooms.objects.device_mut(origin.context)?;
+        let device = self.vm.objects.device_mut(origin.context)?;
         (!busy || !device.is_active()).or(Status::Busy)?;
         if let Some(queue) = device.queues.remove(message.handle)
             && let Some(context) = device.contexts.get_mut(queue.context)
@@ -87,19 +87,19 @@ impl Waits<'_> {
             std::mem::take(&mut device.waits).into_iter().partition(|wait| wait.queue == message.handle);
         device.waits = others;
         for wait in orphans {
-            self.rooms.answer(wait.origin, Err(Status::InvalidHandle.into()));
+            self.vm.answer(wait.origin, Err(Status::InvalidHandle.into()));
         }
         Ok(Handled::done())
     }
 
     /// WAIT_FENCE: answered when the queue's progress fence is there.
     pub(in crate::vgpu) fn wait_fence(&mut self, origin: Origin, message: &WaitFence) -> Outcome {
-        let device = self.rooms.objects.device(origin.context)?;
+        let device = self.vm.objects.device(origin.context)?;
         device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         (device.waits.len() + device.native_waits.len() < MAX_WAITS).or(Status::OutOfResources)?;
-        let origin = self.rooms.objects.park(origin)?;
+        let origin = self.vm.objects.park(origin)?;
         let wait = Wait { origin, queue: message.queue, value: message.value };
-        self.rooms.objects.device_mut(origin.context)?.waits.push(wait);
+        self.vm.objects.device_mut(origin.context)?.waits.push(wait);
         self.release_waiters(origin.context, message.queue);
         Ok(Handled::Parked)
     }

@@ -11,10 +11,10 @@ use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;
 use crate::vgpu::objects::process::QueueKind;
-use crate::vgpu::rooms::Rooms;
 use crate::vgpu::submission::buffers::Submission;
 use crate::vgpu::submission::waits::Waits;
 use crate::vgpu::tdr::reason::Reason;
+use crate::vgpu::vm::Vm;
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
@@ -47,41 +47,41 @@ fn engine_lingers(engine: Option<&EngineProcess>, lingers: bool) -> bool {
 /// What engines report, and what follows for the work that they were given.
 #[derive(Debug)]
 pub struct EngineReports<'a> {
-    pub(in crate::vgpu) rooms: &'a mut Rooms,
+    pub(in crate::vgpu) vm: &'a mut Vm,
 }
 
 impl<'a> EngineReports<'a> {
     /// Over these rooms.
-    pub fn of(rooms: &'a mut Rooms) -> Self {
-        Self { rooms }
+    pub fn of(vm: &'a mut Vm) -> Self {
+        Self { vm }
     }
 }
 
 impl EngineReports<'_> {
     /// Acts on what an engine has reported until now, but for what it says of itself: also right before it is reset (TDR-39).
     pub(in crate::vgpu) fn flush_reports(&mut self, at: EngineAddress) {
-        let Some(process) = self.rooms.engines[at.index()].process_mut() else { return };
+        let Some(process) = self.vm.engines[at.index()].process_mut() else { return };
         let attention = process.tables.take_attention();
-        self.rooms.counters.found_by_look.fetch_add(process.power.take_found_by_look(), Ordering::Relaxed);
+        self.vm.counters.found_by_look.fetch_add(process.power.take_found_by_look(), Ordering::Relaxed);
         self.collect_completions(at);
         self.collect_suspends(at);
         for queue in attention {
             self.queue_wants_attention(at, queue);
         }
-        Waits::of(self.rooms).read_signalled(at);
-        Pager::of(self.rooms).read_wanted(at);
+        Waits::of(self.vm).read_signalled(at);
+        Pager::of(self.vm).read_wanted(at);
     }
 
     /// A user-mode queue has a fault, or a waiter is due.
     pub(in crate::vgpu) fn queue_wants_attention(&mut self, at: EngineAddress, hw_queue: u16) {
-        let Some((context, queue)) = self.rooms.objects.owner_of_hw_queue(at, hw_queue) else { return };
+        let Some((context, queue)) = self.vm.objects.owner_of_hw_queue(at, hw_queue) else { return };
         let fault =
-            self.rooms.engines[at.index()].process().and_then(|process| process.tables.queue_fault(hw_queue));
+            self.vm.engines[at.index()].process().and_then(|process| process.tables.queue_fault(hw_queue));
         match fault {
-            Some((fault, address)) => Devices::of(self.rooms).fault_device(context, queue, fault, address),
+            Some((fault, address)) => Devices::of(self.vm).fault_device(context, queue, fault, address),
             None => {
-                Waits::of(self.rooms).release_waiters(context, queue);
-                Deferred::of(self.rooms).look_at_drains();
+                Waits::of(self.vm).release_waiters(context, queue);
+                Deferred::of(self.vm).look_at_drains();
             }
         }
     }
@@ -90,7 +90,7 @@ impl EngineReports<'_> {
     pub(in crate::vgpu) fn submit_buffer(&mut self, origin: Origin, message: &Submit) -> Outcome {
         let aligned = message.buffer_va.is_multiple_of(8) && message.length.is_multiple_of(8);
         (aligned && message.flags == 0 && message.length <= MAX_DMA_BUFFER).or(Status::InvalidParameter)?;
-        let device = self.rooms.objects.device(origin.context)?;
+        let device = self.vm.objects.device(origin.context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
         let (context, at, is_exempt) = (queue.context, queue.at, queue.is_exempt);
         // UMS-26: a user-mode queue takes work from its doorbell alone.
@@ -98,13 +98,13 @@ impl EngineReports<'_> {
         let paging = device.paging.issued();
         let depth = device.contexts.get(context).map_or(0, |context| context.software_queue.len());
         (depth < MAX_SOFTWARE_QUEUE).or(Status::OutOfResources)?;
-        Submission::of(self.rooms).ensure_presence(origin.context, at)?;
-        let item = self.rooms.objects.park(origin)?.item;
-        let taken = &mut self.rooms.engines[at.index()].taken;
+        Submission::of(self.vm).ensure_presence(origin.context, at)?;
+        let item = self.vm.objects.park(origin)?.item;
+        let taken = &mut self.vm.engines[at.index()].taken;
         *taken += 1;
         let order = *taken;
         let fence_value = issued + 1;
-        let device = self.rooms.objects.device_mut(origin.context)?;
+        let device = self.vm.objects.device_mut(origin.context)?;
         if let Some(queue) = device.queues.get_mut(message.queue) {
             queue.kind = QueueKind::Ordinary { issued: fence_value };
         }
@@ -119,20 +119,20 @@ impl EngineReports<'_> {
             is_resubmitted: false,
             paging,
             order,
-            submitted: self.rooms.engines.now(),
+            submitted: self.vm.engines.now(),
             ring: origin.ring,
             item,
         };
         if let Some(context) = device.contexts.get_mut(context) {
             context.software_queue.push_back(buffer);
         }
-        Submission::of(self.rooms).list_context(origin.context, context);
-        count(&self.rooms.counters.submissions);
-        let engine = self.rooms.engines[at.index()].process();
-        let lingers = self.rooms.engines[at.index()].in_flight.is_empty()
+        Submission::of(self.vm).list_context(origin.context, context);
+        count(&self.vm.counters.submissions);
+        let engine = self.vm.engines[at.index()].process();
+        let lingers = self.vm.engines[at.index()].in_flight.is_empty()
             && engine.is_some_and(|process| process.hw_queue.listen());
-        Submission::of(self.rooms).fill_hw_queue(at);
-        if engine_lingers(self.rooms.engines[at.index()].process(), lingers) {
+        Submission::of(self.vm).fill_hw_queue(at);
+        if engine_lingers(self.vm.engines[at.index()].process(), lingers) {
             self.collect_completions(at);
         }
         Ok(Handled::with(&Submitted { fence_value }))
@@ -142,38 +142,38 @@ impl EngineReports<'_> {
     pub(in crate::vgpu) fn collect_completions(&mut self, at: EngineAddress) {
         let has_taken_all = take_all(|| {
             // What comes after a lie is believed no more.
-            let is_believed = !self.rooms.engines.is_condemned(at);
-            let process = self.rooms.engines[at.index()].process_mut().filter(|_| is_believed);
+            let is_believed = !self.vm.engines.is_condemned(at);
+            let process = self.vm.engines[at.index()].process_mut().filter(|_| is_believed);
             let result = process.and_then(Adapter::completed_command);
             result.map(|result| self.buffer_completed(at, result)).is_some()
         });
         if has_taken_all {
             self.collect_preemption(at);
-        } else if let Some(process) = self.rooms.engines[at.index()].process() {
+        } else if let Some(process) = self.vm.engines[at.index()].process() {
             process.look_again();
         }
     }
 
     fn collect_preemption(&mut self, at: EngineAddress) {
-        if self.rooms.engines.is_condemned(at) {
+        if self.vm.engines.is_condemned(at) {
             return;
         }
-        let slot = &mut self.rooms.engines[at.index()];
+        let slot = &mut self.vm.engines[at.index()];
         let Some(report) = slot.process_mut().and_then(Adapter::preemption_report) else { return };
         if report.last_completed > slot.fences.submitted() {
             let text = format!(
                 "it reported the preemption after a buffer {} that it was not given",
                 report.last_completed
             );
-            return self.rooms.engines.condemn_for(at, Reason::InvalidFence, &text);
+            return self.vm.engines.condemn_for(at, Reason::InvalidFence, &text);
         }
-        Submission::of(self.rooms).fill_hw_queue(at);
+        Submission::of(self.vm).fill_hw_queue(at);
     }
 
     /// The engine has finished a buffer (MCDM-16, MCDM-17).
     pub(in crate::vgpu) fn buffer_completed(&mut self, at: EngineAddress, result: HwResult) {
-        let now = self.rooms.engines.now();
-        let slot = &mut self.rooms.engines[at.index()];
+        let now = self.vm.engines.now();
+        let slot = &mut self.vm.engines[at.index()];
         let Some(flight) = slot.in_flight.pop_front() else { return };
         // TDR-83: never on with a fence that cannot be.
         let is_handed_back = result.is_handed_back();
@@ -185,7 +185,7 @@ impl EngineReports<'_> {
         if let Err(error) = ended {
             slot.in_flight.push_front(flight);
             let text = format!("it reported a buffer that it was not given: {error}");
-            return self.rooms.engines.condemn_for(at, Reason::InvalidFence, &text);
+            return self.vm.engines.condemn_for(at, Reason::InvalidFence, &text);
         }
         let head = slot.head();
         let used = slot.process().map_or(Duration::ZERO, |process| process.contexts.used(flight.entry));
@@ -196,19 +196,19 @@ impl EngineReports<'_> {
         if let Some((context, buffer)) = flight.owner {
             if is_handed_back {
                 self.buffer_handed_back(at, flight.suspends, context, buffer, &result);
-                Submission::of(self.rooms).fill_hw_queue(at);
+                Submission::of(self.vm).fill_hw_queue(at);
                 return;
             }
             if result.fault != 0 {
-                Devices::of(self.rooms).fault_device(context, buffer.queue, result.fault, result.fault_va);
+                Devices::of(self.vm).fault_device(context, buffer.queue, result.fault, result.fault_va);
             }
-            let took = self.rooms.engines.now().saturating_sub(buffer.submitted);
-            self.rooms.counters.measures.submit_to_fence.note(took);
-            self.rooms.objects.end_item(context, buffer.ring, buffer.item);
-            Waits::of(self.rooms).release_waiters(context, buffer.queue);
-            Submission::of(self.rooms).list_context(context, buffer.context);
+            let took = self.vm.engines.now().saturating_sub(buffer.submitted);
+            self.vm.counters.measures.submit_to_fence.note(took);
+            self.vm.objects.end_item(context, buffer.ring, buffer.item);
+            Waits::of(self.vm).release_waiters(context, buffer.queue);
+            Submission::of(self.vm).list_context(context, buffer.context);
         }
-        Submission::of(self.rooms).fill_hw_queue(at);
+        Submission::of(self.vm).fill_hw_queue(at);
     }
 }
 

@@ -71,15 +71,10 @@ impl Submission<'_> {
         origin: Origin,
         message: &SetSchedulingProperties,
     ) -> Outcome {
-        self.rooms
-            .objects
-            .device(origin.context)?
-            .contexts
-            .get(message.context)
-            .ok_or(Status::InvalidHandle)?;
+        self.vm.objects.device(origin.context)?.contexts.get(message.context).ok_or(Status::InvalidHandle)?;
         let parameters = parameters(message)?;
         self.check_granted(parameters.band)?;
-        let context = self.rooms.objects.device_mut(origin.context)?.contexts.get_mut(message.context);
+        let context = self.vm.objects.device_mut(origin.context)?.contexts.get_mut(message.context);
         context.ok_or(Status::InvalidHandle)?.scheduling = Some(parameters);
         self.reschedule(origin.context, message.context);
         Ok(Handled::done())
@@ -101,7 +96,7 @@ impl Submission<'_> {
             ),
         })?;
         self.check_granted(class.band())?;
-        let device = self.rooms.objects.device_mut(origin.context)?;
+        let device = self.vm.objects.device_mut(origin.context)?;
         device.class = class;
         for handle in device.contexts.handles() {
             self.reschedule(origin.context, handle);
@@ -111,7 +106,7 @@ impl Submission<'_> {
 
     /// Refuses a band that the operator has not granted (PRE-65).
     fn check_granted(&self, band: Band) -> Result<(), Refused> {
-        if band <= self.rooms.config.share.highest_band {
+        if band <= self.vm.config.share.highest_band {
             return Ok(());
         }
         let text = format!("the band {band:?} was not granted to this vGPU; the operator can (bands=…)");
@@ -120,7 +115,7 @@ impl Submission<'_> {
 
     /// How a context is scheduled now.
     fn parameters_of(&self, of: u32, handle: Handle) -> Option<Parameters> {
-        let device = self.rooms.objects.device(of).ok()?;
+        let device = self.vm.objects.device(of).ok()?;
         let context = device.contexts.get(handle)?;
         let of_class = Parameters { band: device.class.band(), ..Parameters::default() };
         let own = context.scheduling.unwrap_or(of_class);
@@ -129,9 +124,9 @@ impl Submission<'_> {
 
     /// Tells the engine of a new context how it is scheduled, before it has any work (PRE-70).
     pub(in crate::vgpu) fn introduce_context(&mut self, at: EngineAddress, entry: u32, owner: (u32, Handle)) {
-        let now = self.rooms.engines.now();
+        let now = self.vm.engines.now();
         let Some(parameters) = self.parameters_of(owner.0, owner.1) else { return };
-        let slot = &mut self.rooms.engines[at.index()];
+        let slot = &mut self.vm.engines[at.index()];
         let Some(process) = slot.process_mut() else { return };
         process.set_scheduling_properties(entry, &parameters);
         let used = process.contexts.used(entry);
@@ -140,13 +135,13 @@ impl Submission<'_> {
 
     /// It is scheduled otherwise from now on (PRE-69).
     fn reschedule(&mut self, of: u32, handle: Handle) {
-        let now = self.rooms.engines.now();
+        let now = self.vm.engines.now();
         let Some(parameters) = self.parameters_of(of, handle) else { return };
-        let context = self.rooms.objects.device(of).ok().and_then(|device| device.contexts.get(handle));
+        let context = self.vm.objects.device(of).ok().and_then(|device| device.contexts.get(handle));
         let Some((at, entry)) = context.and_then(|context| Some((context.at, context.entry?))) else {
             return;
         };
-        let slot = &mut self.rooms.engines[at.index()];
+        let slot = &mut self.vm.engines[at.index()];
         slot.run_list.change(entry, parameters, now);
         if let Some(process) = slot.process_mut() {
             process.set_scheduling_properties(entry, &parameters);

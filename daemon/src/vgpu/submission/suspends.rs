@@ -21,46 +21,42 @@ use zerocopy::IntoBytes;
 impl EngineReports<'_> {
     /// Looks at what an engine has reported, and answers what waited for it.
     pub(in crate::vgpu) fn collect_suspends(&mut self, at: EngineAddress) {
-        if self.rooms.engines[at.index()].process().is_none() {
+        if self.vm.engines[at.index()].process().is_none() {
             return;
         }
-        let reported = match self.rooms.engines.take_reported(at) {
+        let reported = match self.vm.engines.take_reported(at) {
             Ok(reported) => reported,
-            Err(text) => return self.rooms.engines.condemn(at, &text),
+            Err(text) => return self.vm.engines.condemn(at, &text),
         };
         for (origin, suspended) in reported {
             if let Some(origin) = origin {
-                self.rooms.answer(origin, Ok(suspended.as_bytes().to_vec()));
+                self.vm.answer(origin, Ok(suspended.as_bytes().to_vec()));
             }
         }
     }
 
     /// SUSPEND_CONTEXT. One that is suspended already is not suspended again (UMS-109).
     pub(in crate::vgpu) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        let device = self.rooms.objects.device(origin.context)?;
+        let device = self.vm.objects.device(origin.context)?;
         device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
-        let waiting = self.rooms.engines.suspending.iter().filter(|of| of.context == origin.context).count();
+        let waiting = self.vm.engines.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
-        let charge = self.rooms.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
-        for at in self.rooms.engines.addresses() {
+        let charge = self.vm.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
+        for at in self.vm.engines.addresses() {
             self.flush_reports(at);
         }
         let suspending = self
-            .rooms
+            .vm
             .engines
-            .hold(
-                &mut self.rooms.objects,
-                &self.rooms.config.supervisor,
-                origin.context,
-                message.handle,
-                |held| held.by_guest = true,
-            )
+            .hold(&mut self.vm.objects, &self.vm.config.supervisor, origin.context, message.handle, |held| {
+                held.by_guest = true
+            })
             .ok_or(Status::DeviceLost)?;
-        if self.rooms.engines.is_reported(&suspending) {
+        if self.vm.engines.is_reported(&suspending) {
             return Ok(Handled::with(&Suspended { fence: suspending.fence }));
         }
-        let origin = self.rooms.objects.park_charged(origin, Some(charge));
-        self.rooms.engines.suspending.push(Suspending { origin: Some(origin), ..suspending });
+        let origin = self.vm.objects.park_charged(origin, Some(charge));
+        self.vm.engines.suspending.push(Suspending { origin: Some(origin), ..suspending });
         Ok(Handled::Parked)
     }
 }
@@ -68,24 +64,19 @@ impl EngineReports<'_> {
 impl Waits<'_> {
     /// RESUME_CONTEXT. Suspends that are not through yet are answered BUSY: the context may never have stopped.
     pub(in crate::vgpu) fn resume_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.rooms
-            .objects
-            .device(origin.context)?
-            .contexts
-            .get(message.handle)
-            .ok_or(Status::InvalidHandle)?;
+        self.vm.objects.device(origin.context)?.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         self.refuse_suspends(Status::Busy, |of| of.context == origin.context && of.handle == message.handle);
-        Submission::of(self.rooms).unhold(origin.context, message.handle, |held| held.by_guest = false);
+        Submission::of(self.vm).unhold(origin.context, message.handle, |held| held.by_guest = false);
         Ok(Handled::done())
     }
 
     /// Answers messages whose suspend comes to nothing.
     pub(in crate::vgpu) fn refuse_suspends(&mut self, status: Status, which: impl Fn(&Suspending) -> bool) {
         let refused: Vec<Suspending> =
-            self.rooms.engines.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
+            self.vm.engines.suspending.extract_if(.., |of| of.origin.is_some() && which(of)).collect();
         for origin in refused.into_iter().filter_map(|of| of.origin) {
             let text = "the context was resumed or ended before it was off the GPU".to_owned();
-            self.rooms.answer(origin, Err(Refused { status, text }));
+            self.vm.answer(origin, Err(Refused { status, text }));
         }
     }
 }

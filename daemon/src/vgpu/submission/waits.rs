@@ -5,8 +5,8 @@ use crate::vgpu::fences::native::smallest_wait;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::objects::waits::Wait;
-use crate::vgpu::rooms::Rooms;
 use crate::vgpu::submission::buffers::Submission;
+use crate::vgpu::vm::Vm;
 use campanile_host_gpu::adapter::native_fences::Signalled;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::status::Status;
@@ -20,13 +20,13 @@ const IMPOSSIBLE: &str = "it signalled a fence that does not exist";
 /// Waits for fences of queues and for native fences, of CPUs and of contexts that are parked.
 #[derive(Debug)]
 pub struct Waits<'a> {
-    pub(in crate::vgpu) rooms: &'a mut Rooms,
+    pub(in crate::vgpu) vm: &'a mut Vm,
 }
 
 impl<'a> Waits<'a> {
     /// Over these rooms.
-    pub fn of(rooms: &'a mut Rooms) -> Self {
-        Self { rooms }
+    pub fn of(vm: &'a mut Vm) -> Self {
+        Self { vm }
     }
 }
 
@@ -34,22 +34,22 @@ impl Waits<'_> {
     /// Frees fences that no engine has mapped any more. What engines reported of them before is read first: an
     /// engine that names one of them later lies.
     pub(in crate::vgpu) fn free_fences(&mut self, indices: &[u32]) {
-        for at in self.rooms.engines.addresses() {
+        for at in self.vm.engines.addresses() {
             self.read_signalled(at);
         }
         for &index in indices {
-            for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
+            for process in self.vm.engines.iter().filter_map(|slot| slot.process()) {
                 process.native_fences.destroy(index);
             }
-            self.rooms.fences.free(index);
+            self.vm.fences.free(index);
         }
     }
 
     /// Tells an engine that starts with an empty block of all fences there are.
     pub(in crate::vgpu) fn announce_native_fences(&mut self, at: EngineAddress) {
-        let all: Vec<_> = self.rooms.fences.iter().collect();
+        let all: Vec<_> = self.vm.fences.iter().collect();
         for (index, global) in all {
-            if let Some(process) = self.rooms.engines[at.index()].process() {
+            if let Some(process) = self.vm.engines[at.index()].process() {
                 process.native_fences.create(index, global);
             }
             self.release_native_waiters(index);
@@ -60,18 +60,18 @@ impl Waits<'_> {
     /// (UMS-133, UMS-135, UMS-137).
     pub(in crate::vgpu) fn release_native_waiters(&mut self, index: u32) {
         loop {
-            let smallest = smallest_wait(&self.rooms.objects, index);
-            let Some(value) = self.rooms.fences.value(index) else { return };
-            for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
+            let smallest = smallest_wait(&self.vm.objects, index);
+            let Some(value) = self.vm.fences.value(index) else { return };
+            for process in self.vm.engines.iter().filter_map(|slot| slot.process()) {
                 process.native_fences.monitor(index, smallest, value);
             }
             // After every engine has the new MonitoredValue: signals from here on interrupt.
-            let over = self.rooms.fences.take_over(&mut self.rooms.objects, index);
+            let over = self.vm.fences.take_over(&mut self.vm.objects, index);
             if over.is_empty() {
                 return;
             }
             for wait in over.of_cpu {
-                self.rooms.answer(wait.origin, Ok(Vec::new()));
+                self.vm.answer(wait.origin, Ok(Vec::new()));
             }
             for (of, context) in over.of_gpu {
                 self.unpark(of, context);
@@ -84,7 +84,7 @@ impl Waits<'_> {
     pub(in crate::vgpu) fn release_all_waiters(&mut self) {
         let mut native = Vec::new();
         let mut queues = Vec::new();
-        for (context, process) in &self.rooms.objects.processes {
+        for (context, process) in &self.vm.objects.processes {
             let Some(device) = &process.device else { continue };
             native.extend(device.native_waits.iter().map(|wait| wait.index));
             native.extend(device.gpu_waits.iter().map(|wait| wait.index));
@@ -102,17 +102,17 @@ impl Waits<'_> {
 
     /// A device in error waits no more, and others go on (UMS-140).
     pub(in crate::vgpu) fn lose_native_waits(&mut self, context: u32) {
-        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
+        let Ok(device) = self.vm.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.native_waits) {
             let text = "the device is in error".to_owned();
-            self.rooms.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
+            self.vm.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
             self.release_native_waiters(wait.index);
         }
     }
 
     /// What a device in error had parked was cancelled.
     pub(in crate::vgpu) fn lose_gpu_waits(&mut self, context: u32) {
-        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
+        let Ok(device) = self.vm.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.gpu_waits) {
             self.release_native_waiters(wait.index);
         }
@@ -120,18 +120,18 @@ impl Waits<'_> {
 
     /// Reads what an engine has signalled; remembers one that names a fence that is none (UMS-141).
     pub(in crate::vgpu) fn read_signalled(&mut self, at: EngineAddress) {
-        let Some(process) = self.rooms.engines[at.index()].process() else { return };
+        let Some(process) = self.vm.engines[at.index()].process() else { return };
         let handles = match process.native_fences.take_signalled() {
             Signalled::Fences(handles) => handles,
             Signalled::AllWaiters => return self.release_all_waiters(),
-            Signalled::Impossible => return self.rooms.engines.condemn(at, IMPOSSIBLE),
+            Signalled::Impossible => return self.vm.engines.condemn(at, IMPOSSIBLE),
         };
         for handle in handles {
-            match self.rooms.fences.look(handle) {
+            match self.vm.fences.look(handle) {
                 Look::AtWaitsFor(index) => self.release_native_waiters(index),
                 Look::AtAllWaits => self.release_all_waiters(),
                 Look::Nowhere => {}
-                Look::Violation => self.rooms.engines.condemn(at, IMPOSSIBLE),
+                Look::Violation => self.vm.engines.condemn(at, IMPOSSIBLE),
             }
         }
     }
@@ -140,11 +140,11 @@ impl Waits<'_> {
     /// UMS-137).
     pub(in crate::vgpu) fn release_waiters(&mut self, context: u32, queue: Handle) {
         loop {
-            let Ok(device) = self.rooms.objects.device(context) else { return };
+            let Ok(device) = self.vm.objects.device(context) else { return };
             let waits = device.waits.iter().filter(|wait| wait.queue == queue);
             let smallest = waits.map(|wait| wait.value).min();
             let current = self.monitor_fence(context, queue, smallest);
-            let Ok(device) = self.rooms.objects.device_mut(context) else { return };
+            let Ok(device) = self.vm.objects.device_mut(context) else { return };
             let (over, waiting) = std::mem::take(&mut device.waits)
                 .into_iter()
                 .partition(|wait| wait.queue == queue && wait.value <= current);
@@ -154,15 +154,15 @@ impl Waits<'_> {
                 return;
             }
             for wait in over {
-                self.rooms.answer(wait.origin, Ok(Vec::new()));
+                self.vm.answer(wait.origin, Ok(Vec::new()));
             }
         }
     }
 
     /// Sets MonitoredValue and reads CurrentValue after it.
     fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
-        let Ok(device) = self.rooms.objects.device(context) else { return 0 };
-        let Some(page) = device.page.view(&self.rooms.memory.allocations, &self.rooms.memory.dirty) else {
+        let Ok(device) = self.vm.objects.device(context) else { return 0 };
+        let Some(page) = device.page.view(&self.vm.memory.allocations, &self.vm.memory.dirty) else {
             return 0;
         };
         let Some(word) = page.word(device_page::fence(queue.index())) else { return 0 };
@@ -173,7 +173,7 @@ impl Waits<'_> {
             _ => None,
         };
         if let Some((doorbell, at)) = doorbell
-            && let Some(process) = self.rooms.engines[at.index()].process()
+            && let Some(process) = self.vm.engines[at.index()].process()
             && let Some(hw_queue) = doorbell.hw_queue
         {
             return process.tables.monitor(hw_queue, smallest, word);
@@ -183,13 +183,13 @@ impl Waits<'_> {
 
     /// What a parked context waits for is there, or never will be: it takes its turn again.
     pub(in crate::vgpu) fn unpark(&mut self, of: u32, handle: Handle) {
-        let Ok(device) = self.rooms.objects.device_mut(of) else { return };
+        let Ok(device) = self.vm.objects.device_mut(of) else { return };
         let Some(context) = device.contexts.get_mut(handle) else { return };
         if std::mem::take(&mut context.is_parked) {
             let at = context.at;
             context.listed = false;
-            Submission::of(self.rooms).list_context(of, handle);
-            Submission::of(self.rooms).fill_hw_queue(at);
+            Submission::of(self.vm).list_context(of, handle);
+            Submission::of(self.vm).fill_hw_queue(at);
         }
     }
 }

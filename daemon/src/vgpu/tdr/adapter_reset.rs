@@ -14,17 +14,7 @@ use crate::vgpu::control::devices::Devices;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::objects::message::Refused;
-use crate::vgpu::session::Session;
 use crate::vgpu::tdr::recovery::Recovery;
-
-impl Session {
-    /// Every device is lost, for a reason that is no fault here: its guest runs elsewhere, or may.
-    pub fn lose_everything(&mut self, why: &str) {
-        let at = EngineAddress::new(0, NodeKind::Compute);
-        let case = Recovery::of(&mut self.rooms).open_case(at, Reason::Forced, why, None);
-        Recovery::of(&mut self.rooms).reset_adapter(case);
-    }
-}
 
 impl Recovery<'_> {
     /// Resets every engine and ends every device (TDR-71); how many devices were lost.
@@ -35,8 +25,8 @@ impl Recovery<'_> {
         // With the engines gone what waited for them is done, and no device waits any more; engines start when they are used
         // (TDR-80).
         self.purge_memory();
-        count(&self.rooms.counters.adapters_reset);
-        self.rooms.journal.line(
+        count(&self.vm.counters.adapters_reset);
+        self.vm.journal.line(
             Level::Warn,
             format_args!(
                 "adapter is reset ({}): {}; {lost} devices are lost (report {})",
@@ -49,9 +39,9 @@ impl Recovery<'_> {
         if case.is_fatal {
             self.quarantine(&case.text);
         }
-        let standing = &self.rooms.config.standing;
-        if case.reason != Reason::Forced && !standing.adapter_reset(&self.rooms.config.policy, clock::now()) {
-            let policy = &self.rooms.config.policy;
+        let standing = &self.vm.config.standing;
+        if case.reason != Reason::Forced && !standing.adapter_reset(&self.vm.config.policy, clock::now()) {
+            let policy = &self.vm.config.policy;
             let why = format!(
                 "more than {} adapter resets within {} s, the last because {}",
                 policy.limit_count,
@@ -63,19 +53,25 @@ impl Recovery<'_> {
         lost
     }
 
+    /// Every device is lost, for a reason that is no fault here: its guest runs elsewhere, or may.
+    pub fn lose_everything(&mut self, why: &str) {
+        let case = self.open_case(EngineAddress::new(0, NodeKind::Compute), Reason::Forced, why, None);
+        self.reset_adapter(case);
+    }
+
     /// Ends every engine process: when this returns none of them touches memory (TDR-75), and nothing that was given to
     /// them is left (TDR-55).
     fn reset_from_timeout(&mut self, reason: &str) {
         let mut refused = Vec::new();
-        for at in self.rooms.engines.addresses() {
-            let slot = &mut self.rooms.engines[at.index()];
+        for at in self.vm.engines.addresses() {
+            let slot = &mut self.vm.engines[at.index()];
             refused.extend(std::mem::take(&mut slot.waiting).into_iter().map(|message| message.origin));
-            Lifecycle::of(self.rooms).stop_engine(at);
+            Lifecycle::of(self.vm).stop_engine(at);
         }
-        refused.extend(self.rooms.engines.take_compiling(|_| true));
+        refused.extend(self.vm.engines.take_compiling(|_| true));
         let text = format!("the GPU was reset: {reason}");
         for origin in refused {
-            self.rooms.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
+            self.vm.answer(origin, Err(Refused { status: Status::DeviceLost, text: text.clone() }));
         }
     }
 
@@ -83,18 +79,14 @@ impl Recovery<'_> {
         let of_device = |(context, process): (&u32, &crate::vgpu::objects::process::Process)| {
             process.device.as_ref().filter(|device| device.is_active()).map(|_| *context)
         };
-        let contexts: Vec<u32> = self.rooms.objects.processes.iter().filter_map(of_device).collect();
+        let contexts: Vec<u32> = self.vm.objects.processes.iter().filter_map(of_device).collect();
         for context in &contexts {
             let is_collateral = case.guilty.is_none_or(|(guilty, _)| guilty != *context);
-            Devices::of(self.rooms).lose_device(
-                *context,
-                device_page::DEVICE_RESET,
-                case.loss(is_collateral),
-            );
+            Devices::of(self.vm).lose_device(*context, device_page::DEVICE_RESET, case.loss(is_collateral));
             case.affected.push((*context, is_collateral));
         }
-        let engines = self.rooms.config.engines;
-        for process in self.rooms.objects.processes.values_mut() {
+        let engines = self.vm.config.engines;
+        for process in self.vm.objects.processes.values_mut() {
             // The next process of an engine has never heard of any of them.
             if let Some(device) = &mut process.device {
                 EngineAddress::all(engines).for_each(|at| device.forget_engine(at));
@@ -105,26 +97,26 @@ impl Recovery<'_> {
 
     /// From now on this vGPU gets no device, until the operator allows it again.
     pub(in crate::vgpu) fn quarantine(&mut self, why: &str) {
-        if self.rooms.config.standing.quarantine(why, clock::now()) {
-            count(&self.rooms.counters.quarantines);
+        if self.vm.config.standing.quarantine(why, clock::now()) {
+            count(&self.vm.counters.quarantines);
             log::error!(
                 "{}: quarantined: {why}; `campanile ctl allow --vgpu {0}` lifts it",
-                self.rooms.config.name
+                self.vm.config.name
             );
         }
     }
 
     /// A process's work was the cause of a reset: past its limit it gets no device any more (TDR-21).
     pub(in crate::vgpu) fn note_offence(&mut self, context: u32, report: u64) {
-        let policy = self.rooms.config.policy;
-        let Some(process) = self.rooms.objects.processes.get_mut(&context) else { return };
+        let policy = self.vm.config.policy;
+        let Some(process) = self.vm.objects.processes.get_mut(&context) else { return };
         let within = process.offences.note(clock::now(), policy.process_limit(), policy.limit_time);
         if within || !policy.has_limits() || process.blocked.is_some() {
             return;
         }
         process.blocked = Some(report);
-        count(&self.rooms.counters.processes_blocked);
-        self.rooms.journal.line(
+        count(&self.vm.counters.processes_blocked);
+        self.vm.journal.line(
             Level::Warn,
             format_args!("process {context} is blocked: it hung the GPU too often (report {report})"),
         );
@@ -139,8 +131,8 @@ impl Recovery<'_> {
 
     /// Forgets the contents of video memory after the reset of the adapter.
     pub(in crate::vgpu) fn purge_memory(&mut self) {
-        Deferred::of(self.rooms).run_pending();
-        self.rooms.memory.purge(&mut self.rooms.journal);
+        Deferred::of(self.vm).run_pending();
+        self.vm.memory.purge(&mut self.vm.journal);
     }
 }
 
@@ -155,7 +147,6 @@ mod tests {
 
     use super::Case;
     use super::Reason;
-    use super::Session;
     use super::Status;
     use crate::vgpu::config::Config;
     use crate::vgpu::control::deferred::Deferred;
@@ -164,6 +155,7 @@ mod tests {
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::objects::waits::GpuWait;
+    use crate::vgpu::session::Session;
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Policy;
     use crate::vgpu::tdr::recovery::Recovery;
@@ -181,11 +173,11 @@ mod tests {
     use crate::vgpu::testing::startable;
 
     fn case(session: &mut Session, reason: Reason) -> Case {
-        Recovery::of(&mut session.rooms).open_case(COPY, reason, "a test", None)
+        Recovery::of(&mut session.vm).open_case(COPY, reason, "a test", None)
     }
 
     fn is_quarantined(session: &Session) -> bool {
-        session.rooms.config.standing.quarantined().is_some()
+        session.vm.config.standing.quarantined().is_some()
     }
 
     #[test]
@@ -193,15 +185,15 @@ mod tests {
         let mut session = session(&Arc::new(config()));
         for _ in 0..7 {
             let forced = case(&mut session, Reason::Forced);
-            Recovery::of(&mut session.rooms).reset_adapter(forced);
+            Recovery::of(&mut session.vm).reset_adapter(forced);
         }
         for count in 1..=6 {
             assert!(!is_quarantined(&session), "{count}");
             let hang = case(&mut session, Reason::PromotedToAdapter);
-            Recovery::of(&mut session.rooms).reset_adapter(hang);
+            Recovery::of(&mut session.vm).reset_adapter(hang);
         }
         assert!(is_quarantined(&session));
-        assert_eq!(counted(&session.rooms.counters.quarantines), 1);
+        assert_eq!(counted(&session.vm.counters.quarantines), 1);
     }
 
     #[test]
@@ -210,7 +202,7 @@ mod tests {
             let mut session = session(&Arc::new(config()));
             let mut case = case(&mut session, Reason::PromotedToAdapter);
             case.is_fatal = is_fatal;
-            Recovery::of(&mut session.rooms).reset_adapter(case);
+            Recovery::of(&mut session.vm).reset_adapter(case);
             assert_eq!(is_quarantined(&session), is_fatal);
         }
     }
@@ -222,12 +214,12 @@ mod tests {
         show_pages(&mut session);
         let mut case = case(&mut session, Reason::EngineTimeout);
         case.guilty = Some((OWNER, None));
-        assert_eq!(Recovery::of(&mut session.rooms).reset_adapter(case), 2);
+        assert_eq!(Recovery::of(&mut session.vm).reset_adapter(case), 2);
         let told = |of: u32| {
             session
-                .rooms
+                .vm
                 .memory
-                .page(&session.rooms.objects, of)
+                .page(&session.vm.objects, of)
                 .unwrap()
                 .word(LOSS)
                 .unwrap()
@@ -248,11 +240,11 @@ mod tests {
             let mut session = session(&Arc::new(Config { policy, ..config() }));
             session.restore(&golden()).unwrap();
             for report in 1..=5 {
-                assert_eq!(session.rooms.objects.processes[&OWNER].blocked, None, "{report}");
-                Recovery::of(&mut session.rooms).note_offence(OWNER, report);
+                assert_eq!(session.vm.objects.processes[&OWNER].blocked, None, "{report}");
+                Recovery::of(&mut session.vm).note_offence(OWNER, report);
             }
-            assert_eq!(session.rooms.objects.processes[&OWNER].blocked, is_blocked.then_some(5));
-            assert_eq!(session.rooms.objects.processes[&1].blocked, None);
+            assert_eq!(session.vm.objects.processes[&OWNER].blocked, is_blocked.then_some(5));
+            assert_eq!(session.vm.objects.processes[&1].blocked, None);
         }
     }
 
@@ -260,13 +252,13 @@ mod tests {
     fn mcdm_41_a_device_that_is_single_use_is_refused_while_another_process_has_it() {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
-        session.rooms.objects.processes.retain(|of, _| *of == OWNER);
+        session.vm.objects.processes.retain(|of, _| *of == OWNER);
         let status =
-            |session: &Session, of: u32| admission(&session.rooms, of).map_err(|refused| refused.status);
+            |session: &Session, of: u32| admission(&session.vm, of).map_err(|refused| refused.status);
         assert_eq!(status(&session, 99), Ok(()), "many may have it");
-        session.rooms.config = Arc::new(Config { single_use: true, ..config() });
+        session.vm.config = Arc::new(Config { single_use: true, ..config() });
         assert_eq!((status(&session, OWNER), status(&session, 99)), (Ok(()), Err(Status::Busy)));
-        session.rooms.objects.processes.get_mut(&OWNER).unwrap().device = None;
+        session.vm.objects.processes.get_mut(&OWNER).unwrap().device = None;
         assert_eq!(status(&session, 99), Ok(()), "it is free again");
     }
 
@@ -274,13 +266,13 @@ mod tests {
     fn tdr_21_neither_a_blocked_process_nor_any_of_a_quarantined_vgpu_gets_a_device() {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
-        session.rooms.objects.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
+        session.vm.objects.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
         let refused =
-            |session: &Session, of: u32| admission(&session.rooms, of).map_err(|it| (it.status, it.text));
+            |session: &Session, of: u32| admission(&session.vm, of).map_err(|it| (it.status, it.text));
         let (status, text) = refused(&session, OWNER).unwrap_err();
         assert!(status == Status::Blocked && text.contains("(report 31)"), "{text}");
         assert_eq!(refused(&session, 1), Ok(()));
-        Recovery::of(&mut session.rooms).quarantine("a test");
+        Recovery::of(&mut session.vm).quarantine("a test");
         let (status, text) = refused(&session, 1).unwrap_err();
         assert!(status == Status::Blocked && text.contains("quarantined: a test"), "{text}");
     }
@@ -290,29 +282,28 @@ mod tests {
         let mut session = restored(startable());
         let wait = GpuWait { context: CONTEXT, index: 0, value: u64::MAX };
         device(&mut session, OWNER).gpu_waits.push(wait);
-        let barrier = Barrier::raise(&mut session.rooms.engines);
-        Deferred::of(&mut session.rooms).after(barrier, Action::Answer(Token(5)));
+        let barrier = Barrier::raise(&mut session.vm.engines);
+        Deferred::of(&mut session.vm).after(barrier, Action::Answer(Token(5)));
         let waits = |session: &Session| {
-            let devices =
-                session.rooms.objects.processes.values().filter_map(|process| process.device.as_ref());
+            let devices = session.vm.objects.processes.values().filter_map(|process| process.device.as_ref());
             let all = devices.map(|it| [it.waits.len(), it.native_waits.len(), it.gpu_waits.len()]);
             all.fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]])
         };
-        assert!(waits(&session).iter().all(|count| *count > 0) && !session.rooms.engines.pending.is_empty());
+        assert!(waits(&session).iter().all(|count| *count > 0) && !session.vm.engines.pending.is_empty());
         let hang = case(&mut session, Reason::PromotedToAdapter);
-        Recovery::of(&mut session.rooms).reset_adapter(hang);
-        assert_eq!((waits(&session), session.rooms.engines.pending.len()), ([0; 3], 0));
+        Recovery::of(&mut session.vm).reset_adapter(hang);
+        assert_eq!((waits(&session), session.vm.engines.pending.len()), ([0; 3], 0));
         assert!(session.take_due().contains(&(Token(5), Ok(()))), "what waited for engines is done");
         run(&mut session, COPY);
-        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
-        assert!(session.rooms.engines[COPY.index()].supervised.is_some(), "an engine starts when it is used");
+        session.vm.engines.admit(COPY, &session.vm.config).unwrap();
+        assert!(session.vm.engines[COPY.index()].supervised.is_some(), "an engine starts when it is used");
     }
 
     #[test]
     fn tdr_16_tdr_83_a_timeout_that_is_fatal_by_level_resets_its_vgpu_and_quarantines_it() {
         let mut session = session(&Arc::new(config()));
-        Recovery::of(&mut session.rooms).fatal(COPY, Reason::EngineTimeout, "a test");
-        assert_eq!(counted(&session.rooms.counters.adapters_reset), 1);
-        assert_eq!(session.rooms.config.standing.quarantined().unwrap().why, "a test");
+        Recovery::of(&mut session.vm).fatal(COPY, Reason::EngineTimeout, "a test");
+        assert_eq!(counted(&session.vm.counters.adapters_reset), 1);
+        assert_eq!(session.vm.config.standing.quarantined().unwrap().why, "a test");
     }
 }

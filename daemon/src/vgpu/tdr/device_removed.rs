@@ -24,7 +24,7 @@ impl Devices<'_> {
         let name = Fault::from_word(fault);
         log::debug!(
             "{}: context {context}, queue {}: {name:?} at {address:#x}",
-            self.rooms.config.name,
+            self.vm.config.name,
             queue.index()
         );
         let status = match name {
@@ -37,85 +37,74 @@ impl Devices<'_> {
 
     /// Puts a device in error that a reset has cost; its guest is told of the reset.
     pub(in crate::vgpu) fn lose_device(&mut self, context: u32, status: u64, loss: Loss) {
-        if self.rooms.objects.device(context).is_ok_and(Device::is_active) {
-            self.rooms.memory.store_page_word(&self.rooms.objects, context, device_page::LOSS, loss.word());
-            self.rooms.memory.store_page_word(
-                &self.rooms.objects,
-                context,
-                device_page::LOSS_REPORT,
-                loss.report,
-            );
+        if self.vm.objects.device(context).is_ok_and(Device::is_active) {
+            self.vm.memory.store_page_word(&self.vm.objects, context, device_page::LOSS, loss.word());
+            self.vm.memory.store_page_word(&self.vm.objects, context, device_page::LOSS_REPORT, loss.report);
         }
         self.put_device_in_error(context, status);
     }
 
     /// Puts a device in error; the first reason stays.
     pub(in crate::vgpu) fn put_device_in_error(&mut self, context: u32, status: u64) {
-        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
+        let Ok(device) = self.vm.objects.device_mut(context) else { return };
         if device.is_active() {
             device.status = status;
-            count(&self.rooms.counters.devices_lost);
-            self.rooms.memory.store_page_word(
-                &self.rooms.objects,
-                context,
-                device_page::DEVICE_STATUS,
-                status,
-            );
+            count(&self.vm.counters.devices_lost);
+            self.vm.memory.store_page_word(&self.vm.objects, context, device_page::DEVICE_STATUS, status);
         }
-        self.rooms.doorbells().1.abort_all(context);
+        self.vm.doorbells().1.abort_all(context);
         self.cancel_buffers(context);
         // One that waits in the engine would be reported when another comes behind it, which may be never.
-        self.rooms.engines.disown_buffers(&mut self.rooms.objects, context);
+        self.vm.engines.disown_buffers(&mut self.vm.objects, context);
         self.refuse_waiting_messages(context);
-        Waits::of(self.rooms).refuse_suspends(Status::DeviceLost, |of| of.context == context);
-        Deferred::of(self.rooms).look_at_drains();
-        Waits::of(self.rooms).lose_native_waits(context);
-        Waits::of(self.rooms).lose_gpu_waits(context);
-        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
+        Waits::of(self.vm).refuse_suspends(Status::DeviceLost, |of| of.context == context);
+        Deferred::of(self.vm).look_at_drains();
+        Waits::of(self.vm).lose_native_waits(context);
+        Waits::of(self.vm).lose_gpu_waits(context);
+        let Ok(device) = self.vm.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.waits) {
             let text = "the device is in error".to_owned();
-            self.rooms.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
+            self.vm.answer(wait.origin, Err(Refused { status: Status::DeviceLost, text }));
         }
     }
 
     /// Answers what waits for an engine to start, to compile, or to forget a kernel.
     fn refuse_waiting_messages(&mut self, context: u32) {
-        let mut origins = take_connects_of(&mut self.rooms.engines, context);
-        for slot in self.rooms.engines.iter_mut() {
+        let mut origins = take_connects_of(&mut self.vm.engines, context);
+        for slot in self.vm.engines.iter_mut() {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
             origins.extend(of_it.map(|message| message.origin));
         }
-        origins.extend(
-            self.rooms.memory.residency.take_waiters(context).into_iter().map(|waiter| waiter.origin),
-        );
-        origins.extend(self.rooms.engines.take_compiling(|kernel| kernel.origin.context == context));
+        origins
+            .extend(self.vm.memory.residency.take_waiters(context).into_iter().map(|waiter| waiter.origin));
+        origins.extend(self.vm.engines.take_compiling(|kernel| kernel.origin.context == context));
         for origin in origins {
             let text = "the device is in error".to_owned();
-            self.rooms.answer(origin, Err(Refused { status: Status::DeviceLost, text }));
+            self.vm.answer(origin, Err(Refused { status: Status::DeviceLost, text }));
         }
     }
 
     /// Takes the buffers of a device out of its software queues.
     fn cancel_buffers(&mut self, context: u32) {
-        let Ok(device) = self.rooms.objects.device_mut(context) else { return };
+        let Ok(device) = self.vm.objects.device_mut(context) else { return };
         let mut cancelled = Vec::new();
         for (_, context) in device.contexts.iter_mut() {
             cancelled.extend(context.software_queue.drain(..));
         }
         for buffer in cancelled {
-            self.rooms.objects.end_item(context, buffer.ring, buffer.item);
+            self.vm.objects.end_item(context, buffer.ring, buffer.item);
         }
         let handles: Vec<Handle> = self
-            .rooms
+            .vm
             .objects
             .device(context)
             .into_iter()
             .flat_map(|device| device.contexts.handles())
             .collect();
         for handle in handles {
-            Submission::of(self.rooms).unlist_context(context, handle);
+            Submission::of(self.vm).unlist_context(context, handle);
             if let Some(context) =
-                self.rooms.objects.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
+                self.vm.objects.device_mut(context).ok().and_then(|device| device.contexts.get_mut(handle))
             {
                 (context.listed, context.is_parked) = (false, false);
             }
@@ -158,8 +147,8 @@ mod tests {
         ];
         for (fault, status) in faults {
             let mut session = restored(startable());
-            Devices::of(&mut session.rooms).fault_device(OWNER, Handle(1), fault as u32, 0x1000);
-            Devices::of(&mut session.rooms).fault_device(OWNER, Handle(1), Fault::PacketSize as u32, 0x1000);
+            Devices::of(&mut session.vm).fault_device(OWNER, Handle(1), fault as u32, 0x1000);
+            Devices::of(&mut session.vm).fault_device(OWNER, Handle(1), Fault::PacketSize as u32, 0x1000);
             assert_eq!(device(&mut session, OWNER).status, status, "{fault:?}");
             assert!(device(&mut session, 1).is_active(), "another process notices nothing");
         }
@@ -179,14 +168,14 @@ mod tests {
         }
         for (number, context) in [(4, OWNER), (5, 1)] {
             let origin = Origin { context, slot: 1, sequence: 1, ring: 1, item: None };
-            let slot = &mut session.rooms.engines[COPY.index()];
+            let slot = &mut session.vm.engines[COPY.index()];
             let message = WaitingMessage { origin, opcode: 0, body: Vec::new(), charge: None };
             slot.waiting.push(message);
             slot.compiling.insert((1, number), PendingKernel { origin, handle: Handle(number), number });
         }
-        Devices::of(&mut session.rooms).put_device_in_error(OWNER, DEVICE_HUNG);
+        Devices::of(&mut session.vm).put_device_in_error(OWNER, DEVICE_HUNG);
         assert_eq!((queued(&mut session, OWNER), queued(&mut session, 1)), (0, others));
-        let slot = &session.rooms.engines[COPY.index()];
+        let slot = &session.vm.engines[COPY.index()];
         let owners: Vec<_> = slot.in_flight.iter().map(|flight| flight.owner.map(|(of, _)| of)).collect();
         assert_eq!(owners, [None, Some(1)]);
         let waiting: Vec<u32> = slot.waiting.iter().map(|message| message.origin.context).collect();
@@ -203,17 +192,17 @@ mod tests {
             device.contexts.iter_mut().for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(0)));
             let handle = device.contexts.handles()[0];
             let origin = Origin { context: of, slot: 9, sequence: 77, ring: 9, item: None };
-            let outcome = EngineReports::of(&mut session.rooms).suspend_context(origin, &Named { handle });
+            let outcome = EngineReports::of(&mut session.vm).suspend_context(origin, &Named { handle });
             assert!(matches!(outcome, Ok(Handled::Parked)), "{of}");
         }
-        Devices::of(&mut session.rooms).put_device_in_error(OWNER, DEVICE_HUNG);
-        let waiting: Vec<u32> = session.rooms.engines.suspending.iter().map(|of| of.context).collect();
+        Devices::of(&mut session.vm).put_device_in_error(OWNER, DEVICE_HUNG);
+        let waiting: Vec<u32> = session.vm.engines.suspending.iter().map(|of| of.context).collect();
         assert_eq!(waiting, [1]);
         let answered = |of: u32| {
             session
-                .rooms
+                .vm
                 .memory
-                .page(&session.rooms.objects, of)
+                .page(&session.vm.objects, of)
                 .unwrap()
                 .word(response(9))
                 .unwrap()

@@ -32,12 +32,20 @@ use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::lifecycle::Lifecycle;
+use crate::vgpu::engines::room::Condemned;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::submission::reports::EngineReports;
 use crate::vgpu::submission::waits::Waits;
 use serde_json::json;
 
 impl Recovery<'_> {
+    /// Replaces the engines that were found to be no good.
+    pub(in crate::vgpu) fn replace_condemned(&mut self) {
+        while let Some(Condemned { at, reason, text, .. }) = self.vm.engines.take_condemned() {
+            self.recover_engine(at, reason, &text, None);
+        }
+    }
+
     /// An engine is no good any more: it is replaced, or everything of this vGPU is reset. The number of the report, where there
     /// was one.
     pub(in crate::vgpu) fn recover_engine(
@@ -47,24 +55,24 @@ impl Recovery<'_> {
         text: &str,
         sighting: Option<Sighting>,
     ) -> u64 {
-        if !self.rooms.engines[at.index()].has_devices() {
+        if !self.vm.engines[at.index()].has_devices() {
             self.give_up_engine(at, text);
             return 0;
         }
         // What was done until now counts, and whatever else it has reported (TDR-39); what comes from here on is not listened
         // to (TDR-37, TDR-43).
-        EngineReports::of(self.rooms).flush_reports(at);
-        if self.rooms.engines.pid(at).is_none() {
+        EngineReports::of(self.vm).flush_reports(at);
+        if self.vm.engines.pid(at).is_none() {
             return 0;
         }
         // What it reported may be the better reason.
-        let found = self.rooms.engines.take_condemned_at(at);
+        let found = self.vm.engines.take_condemned_at(at);
         let (reason, text) = found.as_ref().map_or((reason, text), |found| (found.reason, &*found.text));
-        self.rooms.engines.unwatch(at);
+        self.vm.engines.unwatch(at);
         let mut case = self.open_case(at, reason, text, sighting);
         let number = case.number;
         if let Err(why) = self.reset_engine(at, &mut case) {
-            count(&self.rooms.counters.engines_lost);
+            count(&self.vm.counters.engines_lost);
             if case.reason == Reason::EngineTimeout {
                 case.reason = Reason::PromotedToAdapter;
             }
@@ -79,21 +87,21 @@ impl Recovery<'_> {
 
     /// An engine that never came up: there is nothing to recover.
     fn give_up_engine(&mut self, at: EngineAddress, reason: &str) {
-        Lifecycle::of(self.rooms).stop_engine(at);
+        Lifecycle::of(self.vm).stop_engine(at);
         let text = format!("the {at} engine is lost: {reason}");
         self.refuse_waiting_for(at, &Refused { status: Status::NotSupported, text });
-        Deferred::of(self.rooms).run_pending();
+        Deferred::of(self.vm).run_pending();
     }
 
     /// Answers what waits for an engine that does not come.
     pub(in crate::vgpu) fn refuse_waiting_for(&mut self, at: EngineAddress, refused: &Refused) {
-        for mut message in std::mem::take(&mut self.rooms.engines[at.index()].waiting) {
+        for mut message in std::mem::take(&mut self.vm.engines[at.index()].waiting) {
             drop(message.charge.take());
             if message.ended_kernel().is_some() {
                 // An engine that is not there knows no kernel.
-                self.rooms.engines.to_handle.push(message);
+                self.vm.engines.to_handle.push(message);
             } else {
-                self.rooms.answer(message.origin, Err(refused.clone()));
+                self.vm.answer(message.origin, Err(refused.clone()));
             }
         }
     }
@@ -101,8 +109,8 @@ impl Recovery<'_> {
     /// Replaces the process of a running engine; why not, where that cannot be.
     fn reset_engine(&mut self, at: EngineAddress, case: &mut Case) -> Result<(), String> {
         let index = at.index();
-        let policy = self.rooms.config.policy;
-        let slot = &mut self.rooms.engines[index];
+        let policy = self.vm.config.policy;
+        let slot = &mut self.vm.engines[index];
         if !slot.has_begun() {
             return Err("it had not come up".to_owned());
         }
@@ -128,24 +136,24 @@ impl Recovery<'_> {
         slot.fences.check(last_aborted).map_err(|error| error.to_string())?;
         case.last_aborted = Some(last_aborted);
         if let Some(id) = slot.supervised.take() {
-            self.rooms.config.supervisor.remove(id);
+            self.vm.config.supervisor.remove(id);
         }
         case.reset_is_done();
         // First, so that nothing of it is told to the next process.
         self.convict(case);
-        Lifecycle::of(self.rooms).start_next_process(at).map_err(|error| error.to_string())?;
-        count(&self.rooms.counters.engines_reset);
+        Lifecycle::of(self.vm).start_next_process(at).map_err(|error| error.to_string())?;
+        count(&self.vm.counters.engines_reset);
         // The aborted buffer is among these.
         self.collect_reports(at);
         let guilty =
             case.guilty.map_or_else(String::new, |(context, _)| format!("; context {context} is lost"));
-        self.rooms.journal.line(
+        self.vm.journal.line(
             Level::Warn,
             format_args!("{at} engine is reset: {}{guilty} (report {})", case.text, case.number),
         );
         self.close_case(case, "engine reset", false);
-        Waits::of(self.rooms).release_all_waiters();
-        Deferred::of(self.rooms).run_pending();
+        Waits::of(self.vm).release_all_waiters();
+        Deferred::of(self.vm).run_pending();
         Ok(())
     }
 
@@ -153,20 +161,19 @@ impl Recovery<'_> {
     fn convict(&mut self, case: &mut Case) {
         let Some((context, _)) = case.guilty else { return };
         self.note_offence(context, case.number);
-        Devices::of(self.rooms).lose_device(context, DEVICE_HUNG, case.loss(false));
+        Devices::of(self.vm).lose_device(context, DEVICE_HUNG, case.loss(false));
         case.affected.push((context, false));
     }
 
     /// A forced reset of one engine, or of all that run (TDR-29).
     pub(in crate::vgpu) fn reset_by_order(&mut self, at: Option<EngineAddress>) -> Answer {
-        if let Some(at) = at.filter(|at| at.engine >= self.rooms.config.engines) {
+        if let Some(at) = at.filter(|at| at.engine >= self.vm.config.engines) {
             return Err(OrderError::Refused(format!("there is no engine {at}")));
         }
-        let wanted = self.rooms.engines.addresses().filter(|of| at.is_none_or(|at| at == *of));
-        let running: Vec<EngineAddress> =
-            wanted.filter(|of| self.rooms.engines[of.index()].hears()).collect();
+        let wanted = self.vm.engines.addresses().filter(|of| at.is_none_or(|at| at == *of));
+        let running: Vec<EngineAddress> = wanted.filter(|of| self.vm.engines[of.index()].hears()).collect();
         // All or nothing, so that the answer is true of each.
-        if let Some(of) = running.iter().find(|of| !self.rooms.engines[of.index()].has_begun()) {
+        if let Some(of) = running.iter().find(|of| !self.vm.engines[of.index()].has_begun()) {
             return Err(OrderError::Refused(format!("the {of} engine is just coming up")));
         }
         let mut resets = Vec::new();
@@ -261,12 +268,12 @@ mod tests {
         let path = reports.path().to_owned();
         let config = Arc::new(Config { reports: Arc::new(Reports::new(Some(reports))), ..startable() });
         let mut session = session(&config);
-        let slot = &mut session.rooms.engines[COPY.index()];
+        let slot = &mut session.vm.engines[COPY.index()];
         slot.fences = Fences::after(7, 7);
         slot.begin(EngineProcess::unstarted(NodeKind::Copy).unwrap());
         slot.came_up();
         slot.fences = expected;
-        Recovery::of(&mut session.rooms).recover_engine(COPY, reason, "a test", None);
+        Recovery::of(&mut session.vm).recover_engine(COPY, reason, "a test", None);
         let mut files = std::fs::read_dir(path).unwrap();
         let report = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
         (session, serde_json::from_slice(&report).unwrap())
@@ -276,7 +283,7 @@ mod tests {
     fn tdr_41_tdr_42_tdr_83_a_reset_whose_last_aborted_id_cannot_be_becomes_one_of_the_adapter() {
         let (session, report) = reset_with(Fences::after(7, 7));
         let count = |session: &Session| {
-            let counters = &session.rooms.counters;
+            let counters = &session.vm.counters;
             [&counters.engines_reset, &counters.adapters_reset].map(|it| it.load(Ordering::Relaxed))
         };
         assert_eq!((count(&session), &report["last_aborted_fence"]), ([1, 0], &7.into()), "{report}");
@@ -299,26 +306,26 @@ mod tests {
                 let policy = Policy { debug, level, ..Policy::default() };
                 let mut session = session(&Arc::new(Config { policy, ..startable() }));
                 run(&mut session, COPY);
-                session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
-                let process = session.rooms.engines[COPY.index()].process().unwrap();
+                session.vm.engines.admit(COPY, &session.vm.config).unwrap();
+                let process = session.vm.engines[COPY.index()].process().unwrap();
                 let (pid, handle) = (process.pid(), process.grant_handle());
                 let word = Grant { phase: Phase::Granted, generation: 3 }.word();
                 handle.shared.word(block::GRANT).unwrap().store(word, Ordering::Release);
                 handle.asks.signal();
-                let alarm = Arc::clone(session.rooms.engines[COPY.index()].alarm());
+                let alarm = Arc::clone(session.vm.engines[COPY.index()].alarm());
                 let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
                 assert_eq!(poll(&mut [PollFd::new(&*alarm, PollFlags::IN)], Some(&limit)), Ok(1));
-                Recovery::of(&mut session.rooms).engine_alarm(COPY);
+                Recovery::of(&mut session.vm).engine_alarm(COPY);
                 let name = format!("{debug:?}, {level:?}");
-                let counters = &session.rooms.counters;
+                let counters = &session.vm.counters;
                 let counts = [&counters.broken_grants, &counters.engines_reset, &counters.timeouts_ignored];
                 assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 1, 0], "{name}");
-                let next = session.rooms.engines[COPY.index()].process().unwrap();
+                let next = session.vm.engines[COPY.index()].process().unwrap();
                 assert_ne!(next.pid(), pid, "{name}");
                 // Over the same word, of which the last process leaves nothing.
                 assert_eq!(handle.shared.word(block::GRANT).unwrap().load(Ordering::Acquire), 0, "{name}");
-                session.rooms.engines[COPY.index()].came_up();
-                session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
+                session.vm.engines[COPY.index()].came_up();
+                session.vm.engines.admit(COPY, &session.vm.config).unwrap();
                 let word = handle.shared.word(block::GRANT).unwrap();
                 assert_eq!(grant::take_turn(word), grant::Turn::Ask);
                 handle.wake.drain();
@@ -332,23 +339,23 @@ mod tests {
     #[test]
     fn pre_68_pre_69_every_process_of_an_engine_finds_the_bands_of_the_operator() {
         let mut session = session(&Arc::new(startable()));
-        let bands = |session: &Session| bands_of(session.rooms.engines[COPY.index()].process().unwrap());
+        let bands = |session: &Session| bands_of(session.vm.engines[COPY.index()].process().unwrap());
         assert!(
-            !Lifecycle::of(&mut session.rooms)
+            !Lifecycle::of(&mut session.vm)
                 .ensure_engine(COPY)
                 .unwrap_or_else(|refused| panic!("{}", refused.text))
         );
         assert_eq!(bands(&session).normal_share, 37, "the first");
-        let first = session.rooms.engines[COPY.index()].process().unwrap().pid();
-        session.rooms.engines[COPY.index()].came_up();
-        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        assert_ne!(session.rooms.engines[COPY.index()].process().unwrap().pid(), first);
+        let first = session.vm.engines[COPY.index()].process().unwrap().pid();
+        session.vm.engines[COPY.index()].came_up();
+        Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        assert_ne!(session.vm.engines[COPY.index()].process().unwrap().pid(), first);
         assert_eq!(bands(&session).normal_share, 37, "its successor");
-        session.rooms.engines[COPY.index()].came_up();
-        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::InvalidFence, "a test", None);
-        assert!(session.rooms.engines[COPY.index()].process().is_none(), "the adapter is reset");
+        session.vm.engines[COPY.index()].came_up();
+        Recovery::of(&mut session.vm).recover_engine(COPY, Reason::InvalidFence, "a test", None);
+        assert!(session.vm.engines[COPY.index()].process().is_none(), "the adapter is reset");
         assert!(
-            !Lifecycle::of(&mut session.rooms)
+            !Lifecycle::of(&mut session.vm)
                 .ensure_engine(COPY)
                 .unwrap_or_else(|refused| panic!("{}", refused.text))
         );
@@ -363,15 +370,15 @@ mod tests {
             let ids = [give(&mut session, None), give(&mut session, None)];
             end(&session, 0, ids[0], 0);
             end(&session, 1, ids[1], fault);
-            EngineReports::of(&mut session.rooms).collect_completions(COPY);
-            let slot = &session.rooms.engines[COPY.index()];
+            EngineReports::of(&mut session.vm).collect_completions(COPY);
+            let slot = &session.vm.engines[COPY.index()];
             assert_eq!((slot.fences.completed(), slot.fences.submitted()), (ids[0], ids[1]), "{fault:#x}");
             assert!(slot.in_flight.is_empty());
             let next = give(&mut session, None);
             end(&session, 2, next, 0);
-            EngineReports::of(&mut session.rooms).collect_completions(COPY);
-            assert_eq!(session.rooms.engines[COPY.index()].fences.completed(), next);
-            assert_eq!(session.rooms.counters.adapters_reset.load(Ordering::Relaxed), 0, "in order");
+            EngineReports::of(&mut session.vm).collect_completions(COPY);
+            assert_eq!(session.vm.engines[COPY.index()].fences.completed(), next);
+            assert_eq!(session.vm.counters.adapters_reset.load(Ordering::Relaxed), 0, "in order");
         }
     }
 
@@ -383,7 +390,7 @@ mod tests {
     }
 
     fn device_status(session: &Session, context: u32) -> u64 {
-        session.rooms.objects.processes[&context].device.as_ref().unwrap().status
+        session.vm.objects.processes[&context].device.as_ref().unwrap().status
     }
 
     #[test]
@@ -393,10 +400,10 @@ mod tests {
         // The first is done, the second runs, and the session has not looked since.
         end(&session, 0, ids[0], 0);
         store_progress(&session, Work::HwQueue);
-        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        assert_eq!(session.rooms.engines[COPY.index()].fences.completed(), ids[1]);
+        Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        assert_eq!(session.vm.engines[COPY.index()].fences.completed(), ids[1]);
         assert_eq!((device_status(&session, 7), device_status(&session, 1)), (DEVICE_ACTIVE, DEVICE_HUNG));
-        assert_eq!(session.rooms.counters.engines_reset.load(Ordering::Relaxed), 1);
+        assert_eq!(session.vm.counters.engines_reset.load(Ordering::Relaxed), 1);
     }
 
     #[test]
@@ -404,25 +411,25 @@ mod tests {
         let (mut session, buffer) = with_buffer();
         give(&mut session, Some((7, buffer)));
         store_progress(&session, Work::HwQueue);
-        let device = session.rooms.objects.processes[&7].device.as_ref().unwrap();
+        let device = session.vm.objects.processes[&7].device.as_ref().unwrap();
         let queue = device.doorbells.iter().find_map(|(_, doorbell)| doorbell.hw_queue).unwrap();
-        let shared = session.rooms.engines[COPY.index()].process().unwrap().grant_handle().shared;
+        let shared = session.vm.engines[COPY.index()].process().unwrap().grant_handle().shared;
         let fault = shared.word(block::queue(u32::from(queue)) + block::QUEUE_FAULT).unwrap();
         fault.store(Fault::PageFault as u64, Ordering::Release);
         bits::raise(&shared, block::ATTENTION, u32::from(queue));
-        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         assert_eq!(device_status(&session, 7), DEVICE_PAGE_FAULT, "the first reason stays");
-        assert_eq!(session.rooms.counters.engines_reset.load(Ordering::Relaxed), 1);
+        assert_eq!(session.vm.counters.engines_reset.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn tdr_39_an_engine_that_its_last_reports_have_replaced_is_not_replaced_again() {
         let (mut session, _) = with_buffer();
-        let shared = session.rooms.engines[COPY.index()].process().unwrap().grant_handle().shared;
+        let shared = session.vm.engines[COPY.index()].process().unwrap().grant_handle().shared;
         shared.word(block::context_report(0)).unwrap().store(99, Ordering::Release);
         bits::raise(&shared, block::SUSPEND_REPORTS, 0);
-        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        let counters = &session.rooms.counters;
+        Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        let counters = &session.vm.counters;
         let counts = [&counters.engines_reset, &counters.engines_lost, &counters.adapters_reset];
         assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [1, 0, 0]);
     }
@@ -433,19 +440,19 @@ mod tests {
             let (mut session, buffer) = with_buffer();
             let id = give(&mut session, Some((7, buffer)));
             store_progress(&session, Work::HwQueue);
-            session.rooms.engines.unwatch(COPY);
+            session.vm.engines.unwatch(COPY);
             let mut case =
-                Recovery::of(&mut session.rooms).open_case(COPY, Reason::EngineTimeout, "a test", None);
+                Recovery::of(&mut session.vm).open_case(COPY, Reason::EngineTimeout, "a test", None);
             if completes {
                 end(&session, 0, id, 0);
             }
-            Recovery::of(&mut session.rooms).reset_engine(COPY, &mut case).unwrap();
+            Recovery::of(&mut session.vm).reset_engine(COPY, &mut case).unwrap();
             assert_eq!(case.last_aborted, Some(id));
             assert_eq!(case.affected, [(7, false)], "the primary cause, and no other");
-            assert_eq!(session.rooms.engines[COPY.index()].fences.completed(), id);
+            assert_eq!(session.vm.engines[COPY.index()].fences.completed(), id);
             let status = [7, 1].map(|context| device_status(&session, context));
             assert_eq!(status, [DEVICE_HUNG, DEVICE_ACTIVE], "completes: {completes}");
-            let page = session.rooms.memory.page(&session.rooms.objects, 7).unwrap();
+            let page = session.vm.memory.page(&session.vm.objects, 7).unwrap();
             let told = [LOSS, LOSS_REPORT].map(|at| page.word(at).unwrap().load(Ordering::Acquire));
             assert_eq!(told, [LOSS_PRIMARY << 32 | 6, case.number], "its guest is told, too");
         }
@@ -454,36 +461,35 @@ mod tests {
     #[test]
     fn tdr_64_an_engine_gets_no_turn_until_it_is_resumed_and_then_who_is_innocent_goes_on() {
         let (mut session, buffer) = with_buffer();
-        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
-        assert!(session.rooms.engines[COPY.index()].supervised.is_some());
+        session.vm.engines.admit(COPY, &session.vm.config).unwrap();
+        assert!(session.vm.engines[COPY.index()].supervised.is_some());
         let ids = [1, 7].map(|owner| give(&mut session, Some((owner, buffer))));
         store_progress(&session, Work::HwQueue);
-        session.rooms.engines.unwatch(COPY);
-        let mut case =
-            Recovery::of(&mut session.rooms).open_case(COPY, Reason::EngineTimeout, "a test", None);
-        Recovery::of(&mut session.rooms).reset_engine(COPY, &mut case).unwrap();
+        session.vm.engines.unwatch(COPY);
+        let mut case = Recovery::of(&mut session.vm).open_case(COPY, Reason::EngineTimeout, "a test", None);
+        Recovery::of(&mut session.vm).reset_engine(COPY, &mut case).unwrap();
         assert_eq!(case.affected, [(1, false)], "named with CollateralDamage 0, and none with 1");
         assert_eq!((device_status(&session, 1), device_status(&session, 7)), (DEVICE_HUNG, DEVICE_ACTIVE));
-        let slot = &session.rooms.engines[COPY.index()];
+        let slot = &session.vm.engines[COPY.index()];
         assert!(slot.supervised.is_none() && !slot.has_begun(), "it has no turns before it has come up");
         let waiting: Vec<_> =
             slot.in_flight.iter().map(|flight| (flight.fence_id, flight.owner.map(|(of, _)| of))).collect();
         assert_eq!(waiting[0], (ids[1], Some(7)), "what the innocent had with the engine stays in its place");
         assert!(waiting.iter().all(|(_, owner)| *owner == Some(7)));
-        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
-        assert!(session.rooms.engines[COPY.index()].supervised.is_none(), "nor by a message in between");
-        session.rooms.engines[COPY.index()].came_up();
-        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
-        assert!(session.rooms.engines[COPY.index()].supervised.is_some(), "resumed");
+        session.vm.engines.admit(COPY, &session.vm.config).unwrap();
+        assert!(session.vm.engines[COPY.index()].supervised.is_none(), "nor by a message in between");
+        session.vm.engines[COPY.index()].came_up();
+        session.vm.engines.admit(COPY, &session.vm.config).unwrap();
+        assert!(session.vm.engines[COPY.index()].supervised.is_some(), "resumed");
         // The rest of its context follows.
         for count in 1..=4 {
-            let oldest = session.rooms.engines[COPY.index()].in_flight.front().unwrap();
+            let oldest = session.vm.engines[COPY.index()].in_flight.front().unwrap();
             let (fence_id, owner) = (oldest.fence_id, oldest.owner.map(|(of, _)| of));
             assert_eq!(owner, Some(7), "buffer {count}");
             end(&session, count, fence_id, 0);
-            EngineReports::of(&mut session.rooms).collect_completions(COPY);
+            EngineReports::of(&mut session.vm).collect_completions(COPY);
         }
-        assert!(session.rooms.engines[COPY.index()].in_flight.is_empty());
+        assert!(session.vm.engines[COPY.index()].in_flight.is_empty());
         assert_eq!(device_status(&session, 7), DEVICE_ACTIVE);
     }
 
@@ -496,13 +502,13 @@ mod tests {
             let mut session = session(&config);
             all.iter().for_each(|at| run(&mut session, *at));
             let pids = |session: &Session| -> Vec<u32> {
-                all.iter().map(|at| session.rooms.engines[at.index()].process().unwrap().pid()).collect()
+                all.iter().map(|at| session.vm.engines[at.index()].process().unwrap().pid()).collect()
             };
             let before = pids(&session);
-            Recovery::of(&mut session.rooms).recover_engine(reset, Reason::EngineTimeout, "a test", None);
+            Recovery::of(&mut session.vm).recover_engine(reset, Reason::EngineTimeout, "a test", None);
             for ((at, before), after) in all.iter().zip(before).zip(pids(&session)) {
                 assert_eq!(before != after, *at == reset, "{at} after a reset of {reset}");
-                assert_eq!(session.rooms.engines[at.index()].has_begun(), *at != reset, "{at}");
+                assert_eq!(session.vm.engines[at.index()].has_begun(), *at != reset, "{at}");
             }
         }
     }
@@ -517,7 +523,7 @@ mod tests {
         ] {
             let (session, report) = reset_for(Fences::after(7, 7), reason);
             assert_eq!(report["reason"], recorded, "{report}");
-            assert_eq!(session.rooms.counters.adapters_reset.load(Ordering::Relaxed), adapters);
+            assert_eq!(session.vm.counters.adapters_reset.load(Ordering::Relaxed), adapters);
         }
         let (_, report) = reset_with(Fences::after(6, 6));
         assert_eq!(report["reason"], 9, "{report}");
@@ -535,24 +541,24 @@ mod tests {
     fn tdr_74_what_happens_decides_which_kind_of_reset_is_recorded() {
         type Event = fn(&mut Session);
         let events: [(u32, &str, Event); 5] = [
-            (6, "it hangs", |session| Recovery::of(&mut session.rooms).engine_timeout(COPY, "a test", None)),
+            (6, "it hangs", |session| Recovery::of(&mut session.vm).engine_timeout(COPY, "a test", None)),
             (6, "its process has ended", |session| lose(session, COPY, "a test")),
             (11, "a result of a buffer that it was not given", |session| {
                 let id = give(session, None);
                 end(session, 0, id + 1, 0);
-                Recovery::of(&mut session.rooms).collect_reports(COPY);
+                Recovery::of(&mut session.vm).collect_reports(COPY);
             }),
             (11, "a preemption after a buffer that it was not given", |session| {
                 let id = give(session, None);
-                let process = session.rooms.engines[COPY.index()].process_mut().unwrap();
+                let process = session.vm.engines[COPY.index()].process_mut().unwrap();
                 assert!(matches!(process.preempt_command(), Preemption::Requested(1)));
                 let shared = process.grant_handle().shared;
                 end(session, 0, id, HW_PREEMPTED);
                 shared.word(PREEMPT_LAST_COMPLETED).unwrap().store(id + 1, Ordering::Release);
                 shared.word(PREEMPT_REPORT).unwrap().store(1, Ordering::Release);
-                Recovery::of(&mut session.rooms).collect_reports(COPY);
+                Recovery::of(&mut session.vm).collect_reports(COPY);
             }),
-            (1, "everything is given up", |session| session.lose_everything("a test")),
+            (1, "everything is given up", |session| session.recovery().lose_everything("a test")),
         ];
         for (number, what, event) in events {
             let folder = tempfile::tempdir().unwrap();
@@ -571,23 +577,23 @@ mod tests {
     fn tdr_80_after_a_reset_of_the_adapter_what_waited_goes_on_and_engines_start_when_they_are_used() {
         let mut session = session(&Arc::new(startable()));
         run(&mut session, COPY);
-        let barrier = Barrier::raise(&mut session.rooms.engines);
-        Deferred::of(&mut session.rooms).after(barrier, Action::Answer(Token(5)));
+        let barrier = Barrier::raise(&mut session.vm.engines);
+        Deferred::of(&mut session.vm).after(barrier, Action::Answer(Token(5)));
         assert_eq!(
-            (session.rooms.engines.pending.len(), session.take_due()),
+            (session.vm.engines.pending.len(), session.take_due()),
             (1, Vec::new()),
             "the engine does not answer"
         );
-        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::InvalidFence, "a test", None);
+        Recovery::of(&mut session.vm).recover_engine(COPY, Reason::InvalidFence, "a test", None);
         assert!(
-            session.rooms.engines.iter().all(|slot| slot.process().is_none()),
+            session.vm.engines.iter().all(|slot| slot.process().is_none()),
             "none is left, nor there yet"
         );
-        assert!(session.rooms.engines.pending.is_empty());
+        assert!(session.vm.engines.pending.is_empty());
         assert_eq!(session.take_due(), [(Token(5), Ok(()))], "what waited for engines waits no more");
         run(&mut session, COPY);
-        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
-        assert!(session.rooms.engines[COPY.index()].supervised.is_some(), "used again");
+        session.vm.engines.admit(COPY, &session.vm.config).unwrap();
+        assert!(session.vm.engines[COPY.index()].supervised.is_some(), "used again");
     }
 
     #[test]
@@ -596,12 +602,12 @@ mod tests {
             let (mut session, buffer) = with_buffer();
             give(&mut session, Some((7, buffer)));
             store_progress(&session, Work::HwQueue);
-            Recovery::of(&mut session.rooms).recover_engine(COPY, reason, "a test", None);
+            Recovery::of(&mut session.vm).recover_engine(COPY, reason, "a test", None);
             let offences = |context: u32| {
-                session.rooms.objects.processes[&context].offences.ages(std::time::Instant::now()).len()
+                session.vm.objects.processes[&context].offences.ages(std::time::Instant::now()).len()
             };
             assert_eq!((offences(7), offences(1)), (1, 0), "{reason:?}");
-            assert_eq!(counted(&session.rooms.counters.adapters_reset), adapters);
+            assert_eq!(counted(&session.vm.counters.adapters_reset), adapters);
         }
     }
 
@@ -616,11 +622,11 @@ mod tests {
             let mut session = session(&Arc::new(Config { policy, ..startable() }));
             run(&mut session, COPY);
             for _ in 0..6 {
-                Recovery::of(&mut session.rooms).recover_engine(COPY, reason, "a test", None);
-                session.rooms.engines[COPY.index()].came_up();
+                Recovery::of(&mut session.vm).recover_engine(COPY, reason, "a test", None);
+                session.vm.engines[COPY.index()].came_up();
             }
             let counts =
-                [&session.rooms.counters.engines_reset, &session.rooms.counters.adapters_reset].map(counted);
+                [&session.vm.counters.engines_reset, &session.vm.counters.adapters_reset].map(counted);
             assert_eq!(counts, [6 - promoted, promoted], "{reason:?}");
         }
     }
@@ -629,26 +635,26 @@ mod tests {
     fn an_engine_that_was_held_for_a_debugger_and_an_old_alarm_say_nothing_of_the_next_process() {
         let mut session = session(&Arc::new(startable()));
         run(&mut session, COPY);
-        session.rooms.engines[COPY.index()].is_held = true;
-        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::Forced, "a test", None);
-        assert!(!session.rooms.engines[COPY.index()].is_held);
-        let alarm = Arc::clone(session.rooms.engines[COPY.index()].alarm());
+        session.vm.engines[COPY.index()].is_held = true;
+        Recovery::of(&mut session.vm).recover_engine(COPY, Reason::Forced, "a test", None);
+        assert!(!session.vm.engines[COPY.index()].is_held);
+        let alarm = Arc::clone(session.vm.engines[COPY.index()].alarm());
         alarm.raise(Hang::NoProgress, Progress::from_word(0));
-        session.rooms.engines[COPY.index()].came_up();
-        session.rooms.engines.admit(COPY, &session.rooms.config).unwrap();
+        session.vm.engines[COPY.index()].came_up();
+        session.vm.engines.admit(COPY, &session.vm.config).unwrap();
         assert_eq!(alarm.take(), None);
         // Nor does the supervisor keep the process before.
-        let slot = &session.rooms.engines[COPY.index()];
+        let slot = &session.vm.engines[COPY.index()];
         let (block, id) = (slot.process().unwrap().grant_handle().shared, slot.supervised);
         let held = Arc::strong_count(&block);
-        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::Forced, "a test", None);
+        Recovery::of(&mut session.vm).recover_engine(COPY, Reason::Forced, "a test", None);
         assert!(id.is_some() && Arc::strong_count(&block) < held);
     }
 
     #[test]
     fn a_wait_that_was_over_when_the_engine_ended_is_answered_after_its_reset() {
         let mut session = restored(startable());
-        let (queue, value) = session.rooms.objects.processes[&7]
+        let (queue, value) = session.vm.objects.processes[&7]
             .device
             .as_ref()
             .unwrap()
@@ -658,14 +664,14 @@ mod tests {
             .next()
             .unwrap();
         session
-            .rooms
+            .vm
             .memory
-            .page(&session.rooms.objects, 7)
+            .page(&session.vm.objects, 7)
             .unwrap()
             .word(fence(queue.index()))
             .unwrap()
             .store(value, Ordering::Release);
-        Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        assert!(session.rooms.objects.processes[&7].device.as_ref().unwrap().waits.is_empty());
+        Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+        assert!(session.vm.objects.processes[&7].device.as_ref().unwrap().waits.is_empty());
     }
 }

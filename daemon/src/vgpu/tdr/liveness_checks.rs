@@ -16,46 +16,53 @@ use super::liveness::Verdict;
 use super::reason::Reason;
 use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::engines::kernels::Kernels;
-use crate::vgpu::session::Session;
 use crate::vgpu::tdr::recovery::Recovery;
+use crate::vgpu::vm::Vm;
+use std::time::Instant;
 
 /// How long an engine may take to come up: it starts a driver and tests it.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-impl Session {
+/// When engines are looked at next that run nothing.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Then; not at all, where none is awake or owes something.
+    pub(in crate::vgpu) at: Option<Instant>,
+}
+
+impl Watch {
     /// Has engines looked at that are awake. To be called when something was asked of one.
-    pub(in crate::vgpu) fn keep_looking(&mut self) {
-        Pager::of(&mut self.rooms).serve_residency();
-        if self.look_at.is_some()
-            || !self.rooms.engines.addresses().any(|at| self.rooms.engines.is_to_be_looked_at(at))
-        {
+    pub(in crate::vgpu) fn keep_looking(&mut self, vm: &mut Vm) {
+        Pager::of(vm).serve_residency();
+        if self.at.is_some() || !vm.engines.addresses().any(|at| vm.engines.is_to_be_looked_at(at)) {
             return;
         }
-        let periods = NODES.map(|node| self.rooms.config.timeouts[node_index(node)]);
-        let period = periods[0].min(periods[1]).min(self.rooms.config.policy.compile_timeout) / 2;
-        self.look_at = Some(clock::now() + period);
-        self.set_timer();
+        let periods = NODES.map(|node| vm.config.timeouts[node_index(node)]);
+        let period = periods[0].min(periods[1]).min(vm.config.policy.compile_timeout) / 2;
+        let at = clock::now() + period;
+        self.at = Some(at);
+        vm.timer.set(at);
     }
 
     /// Looks, if it is time to.
-    pub(in crate::vgpu) fn look_at_engines(&mut self) {
-        if self.look_at.is_none_or(|at| at > clock::now()) {
+    pub(in crate::vgpu) fn look_at_engines(&mut self, vm: &mut Vm) {
+        if self.at.is_none_or(|at| at > clock::now()) {
             return;
         }
-        self.look_at = None;
-        for at in self.rooms.engines.addresses() {
-            Recovery::of(&mut self.rooms).look_at_engine(at);
+        self.at = None;
+        for at in vm.engines.addresses() {
+            Recovery::of(vm).look_at_engine(at);
         }
-        self.keep_looking();
+        self.keep_looking(vm);
     }
 }
 
 impl Recovery<'_> {
     fn look_at_engine(&mut self, at: EngineAddress) {
-        let now = self.rooms.engines.now();
-        let timeout = self.rooms.config.watched_timeout(at.node);
-        let compile_timeout = self.rooms.config.policy.compile_timeout;
-        let slot = &mut self.rooms.engines[at.index()];
+        let now = self.vm.engines.now();
+        let timeout = self.vm.config.watched_timeout(at.node);
+        let compile_timeout = self.vm.config.policy.compile_timeout;
+        let slot = &mut self.vm.engines[at.index()];
         if !slot.hears() || slot.is_held {
             return;
         }
@@ -86,7 +93,7 @@ impl Recovery<'_> {
             acknowledged: process.watch_acknowledged(),
         };
         match liveness.look(observed, timeout, now) {
-            Verdict::Fine => self.rooms.engines.compile_ahead(at, &self.rooms.objects),
+            Verdict::Fine => self.vm.engines.compile_ahead(at, &self.vm.objects),
             Verdict::Ask => process.ask_acknowledgement(),
             Verdict::Dead => self.engine_timeout(at, "it does not answer", None),
         }
@@ -95,14 +102,14 @@ impl Recovery<'_> {
     /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset. One that is not
     /// forgotten is like any hang.
     fn kernels_are_overdue(&mut self, at: EngineAddress) {
-        let limit = self.rooms.config.policy.compile_timeout;
-        let slot = &self.rooms.engines[at.index()];
+        let limit = self.vm.config.policy.compile_timeout;
+        let slot = &self.vm.engines[at.index()];
         if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
             return self.engine_timeout(at, &format!("it did not forget a kernel within {limit:?}"), None);
         }
         let first = slot.compiling.values().min_by_key(|kernel| kernel.number);
         let owner = first.map(|kernel| kernel.origin.context);
-        Kernels::of(self.rooms).refuse_compiling(at, &format!("it did not compile within {limit:?}"));
+        Kernels::of(self.vm).refuse_compiling(at, &format!("it did not compile within {limit:?}"));
         let text = format!("a kernel did not compile within {limit:?}");
         let report = self.recover_engine(at, Reason::EngineTimeout, &text, None);
         if let Some(owner) = owner {
@@ -142,7 +149,7 @@ mod tests {
     /// Looks until an engine that stands still is asked and, where it does not answer, is reset.
     fn look(session: &mut Session) {
         for _ in 0..6 {
-            Recovery::of(&mut session.rooms).look_at_engine(COPY);
+            Recovery::of(&mut session.vm).look_at_engine(COPY);
         }
     }
 
@@ -162,28 +169,28 @@ mod tests {
                 give(&mut session, None);
             }
             look(&mut session);
-            assert_eq!(counted(&session.rooms.counters.engines_reset), u64::from(has_work));
+            assert_eq!(counted(&session.vm.counters.engines_reset), u64::from(has_work));
         }
     }
 
     #[test]
     fn tdr_27_an_engine_that_compiles_what_there_was_before_it_is_asked_nothing_until_it_has() {
         let mut session = with_timeout(Duration::ZERO);
-        session.rooms.engines[COPY.index()].rebuilding.insert((1, 1));
+        session.vm.engines[COPY.index()].rebuilding.insert((1, 1));
         look(&mut session);
-        assert_eq!(counted(&session.rooms.counters.engines_reset), 0);
-        session.rooms.engines[COPY.index()].rebuilding.clear();
+        assert_eq!(counted(&session.vm.counters.engines_reset), 0);
+        session.vm.engines[COPY.index()].rebuilding.clear();
         look(&mut session);
-        assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
+        assert_eq!(counted(&session.vm.counters.engines_reset), 1);
     }
 
     #[test]
     fn tdr_17_an_engine_that_is_held_for_a_debugger_is_not_looked_at() {
         for is_held in [true, false] {
             let mut session = with_timeout(Duration::ZERO);
-            session.rooms.engines[COPY.index()].is_held = is_held;
+            session.vm.engines[COPY.index()].is_held = is_held;
             look(&mut session);
-            assert_eq!(counted(&session.rooms.counters.engines_reset), u64::from(!is_held));
+            assert_eq!(counted(&session.vm.counters.engines_reset), u64::from(!is_held));
         }
     }
 
@@ -196,12 +203,12 @@ mod tests {
         for (number, context) in [(4, OWNER), (5, 1)] {
             let kernel =
                 PendingKernel { origin: Origin { context, ..origin }, handle: Handle(number), number };
-            session.rooms.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
+            session.vm.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
         }
-        Recovery::of(&mut session.rooms).look_at_engine(COPY);
-        let offences = |of: u32| session.rooms.objects.processes[&of].offences.ages(Instant::now()).len();
+        Recovery::of(&mut session.vm).look_at_engine(COPY);
+        let offences = |of: u32| session.vm.objects.processes[&of].offences.ages(Instant::now()).len();
         assert_eq!((offences(OWNER), offences(1)), (1, 0));
-        assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
+        assert_eq!(counted(&session.vm.counters.engines_reset), 1);
     }
 
     #[test]
@@ -215,8 +222,8 @@ mod tests {
             let policy = Policy { compile_timeout, ..Policy::default() };
             let mut session = session(&Arc::new(Config { timeouts, policy, ..startable() }));
             run(&mut session, COPY);
-            session.keep_looking();
-            let at = session.look_at.unwrap();
+            session.look_at.keep_looking(&mut session.vm);
+            let at = session.look_at.at.unwrap();
             assert!(at <= Instant::now() + Duration::from_secs(30) && at > Instant::now(), "{timeouts:?}");
         }
     }
@@ -224,13 +231,13 @@ mod tests {
     #[test]
     fn an_engine_is_looked_at_while_it_starts_is_awake_or_owes_something_and_at_no_other_time() {
         let mut session = with_timeout(Duration::from_secs(600));
-        let at = |session: &Session| session.rooms.engines.is_to_be_looked_at(COPY);
+        let at = |session: &Session| session.vm.engines.is_to_be_looked_at(COPY);
         store(&session, COPY, block::POWER, power::ASLEEP);
         assert!(!at(&session), "it sleeps, and owes nothing");
         store(&session, COPY, block::POWER, power::ACTIVE);
         assert!(at(&session), "it is awake");
         store(&session, COPY, block::POWER, power::ASLEEP);
-        session.rooms.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
+        session.vm.engines[COPY.index()].process_mut().unwrap().ask_acknowledgement();
         assert!(at(&session), "it has not acknowledged a change");
         let sequence = load(&session, COPY, block::WATCH_SEQUENCE);
         store(&session, COPY, block::WATCH_ACK, sequence);
@@ -239,50 +246,50 @@ mod tests {
         assert!(!at(&session), "it says more than it was asked");
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
         let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
-        session.rooms.engines[COPY.index()].compiling.insert((1, 4), kernel);
+        session.vm.engines[COPY.index()].compiling.insert((1, 4), kernel);
         assert!(at(&session), "it owes a kernel");
-        session.rooms.engines[COPY.index()].compiling.clear();
+        session.vm.engines[COPY.index()].compiling.clear();
         give(&mut session, None);
         assert!(at(&session), "it has a buffer");
         let mut session = self::session(&Arc::new(startable()));
         assert!(!at(&session), "there is none");
-        session.keep_looking();
-        assert_eq!(session.look_at, None, "nothing is to be looked at");
+        session.look_at.keep_looking(&mut session.vm);
+        assert_eq!(session.look_at.at, None, "nothing is to be looked at");
         assert!(
-            !Lifecycle::of(&mut session.rooms)
+            !Lifecycle::of(&mut session.vm)
                 .ensure_engine(COPY)
                 .unwrap_or_else(|refused| panic!("{}", refused.text))
         );
         store(&session, COPY, block::POWER, power::ASLEEP);
         assert!(at(&session), "it starts");
-        Recovery::of(&mut session.rooms).look_at_engine(COPY);
-        assert!(session.rooms.engines[COPY.index()].process().is_some(), "and has time for that");
+        Recovery::of(&mut session.vm).look_at_engine(COPY);
+        assert!(session.vm.engines[COPY.index()].process().is_some(), "and has time for that");
     }
 
     #[test]
     fn engines_are_looked_at_when_it_is_time_and_again_after_that() {
         let mut session = with_timeout(Duration::ZERO);
         give(&mut session, None);
-        session.look_at = None;
-        (0..6).for_each(|_| session.look_at_engines());
+        session.look_at.at = None;
+        (0..6).for_each(|_| session.look_at.look_at_engines(&mut session.vm));
         assert_eq!(
-            (session.look_at, counted(&session.rooms.counters.engines_reset)),
+            (session.look_at.at, counted(&session.vm.counters.engines_reset)),
             (None, 0),
             "nothing was asked"
         );
         let later = Instant::now() + Duration::from_secs(600);
         for _ in 0..6 {
-            session.look_at = Some(later);
-            session.look_at_engines();
-            assert_eq!(session.look_at, Some(later));
+            session.look_at.at = Some(later);
+            session.look_at.look_at_engines(&mut session.vm);
+            assert_eq!(session.look_at.at, Some(later));
         }
-        assert_eq!(counted(&session.rooms.counters.engines_reset), 0, "it is not time yet");
+        assert_eq!(counted(&session.vm.counters.engines_reset), 0, "it is not time yet");
         for _ in 0..6 {
-            session.look_at = Some(Instant::now());
-            session.look_at_engines();
-            assert!(session.look_at.is_some_and(|at| at != later), "again");
+            session.look_at.at = Some(Instant::now());
+            session.look_at.look_at_engines(&mut session.vm);
+            assert!(session.look_at.at.is_some_and(|at| at != later), "again");
         }
-        assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
+        assert_eq!(counted(&session.vm.counters.engines_reset), 1);
     }
 
     #[test]
@@ -294,15 +301,15 @@ mod tests {
             let mut session = restored(Config { policy, ..startable() });
             let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
             let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
-            let slot = &mut session.rooms.engines[COPY.index()];
+            let slot = &mut session.vm.engines[COPY.index()];
             slot.rebuilding.clear();
             slot.compiling.clear();
             if has_kernel {
                 slot.compiling.insert((1, 4), kernel);
             }
-            Recovery::of(&mut session.rooms).look_at_engine(COPY);
+            Recovery::of(&mut session.vm).look_at_engine(COPY);
             assert_eq!(
-                counted(&session.rooms.counters.engines_reset),
+                counted(&session.vm.counters.engines_reset),
                 resets,
                 "{compile_timeout:?}, {has_kernel}"
             );

@@ -174,8 +174,8 @@ impl Recovery<'_> {
         text: &str,
         sighting: Option<Sighting>,
     ) -> Case {
-        self.rooms.counters.measures.note_reset(reason.index());
-        let slot = &mut self.rooms.engines[at.index()];
+        self.vm.counters.measures.note_reset(reason.index());
+        let slot = &mut self.vm.engines[at.index()];
         let snapshot = slot.process_mut().map(|process| process.hw_queue.snapshot());
         let info = slot.process().map(|process| process.collect_debug_info());
         let pid = slot.process().map(|process| process.pid());
@@ -185,14 +185,12 @@ impl Recovery<'_> {
                 let oldest = slot.in_flight.front().and_then(|flight| flight.owner);
                 oldest.map(|(context, buffer)| (context, Some(buffer.queue)))
             }
-            Some(Work::UserQueue(hw_queue)) => self
-                .rooms
-                .objects
-                .owner_of_hw_queue(at, hw_queue)
-                .map(|(context, queue)| (context, Some(queue))),
+            Some(Work::UserQueue(hw_queue)) => {
+                self.vm.objects.owner_of_hw_queue(at, hw_queue).map(|(context, queue)| (context, Some(queue)))
+            }
         };
         Case {
-            number: self.rooms.config.reports.number(),
+            number: self.vm.config.reports.number(),
             at,
             reason,
             text: text.to_owned(),
@@ -213,7 +211,7 @@ impl Recovery<'_> {
     /// Who it was; null when unsure (TDR-28).
     fn details(&self, guilty: Option<(u32, Option<Handle>)>, info: Option<&DebugInfo>) -> Value {
         let Some((context, queue)) = guilty else { return Value::Null };
-        let Ok(device) = self.rooms.objects.device(context) else { return Value::Null };
+        let Ok(device) = self.vm.objects.device(context) else { return Value::Null };
         let of_queue = queue.and_then(|handle| device.queues.get(handle).map(|queue| (handle, queue)));
         let launched = info.and_then(|info| info.launched).map(|(kernel, _)| Handle(kernel));
         let kernel = launched.and_then(|handle| device.kernels.get(handle).map(|source| (handle, source)));
@@ -233,13 +231,13 @@ impl Recovery<'_> {
 
     /// Files the report on a reset that is done.
     pub(in crate::vgpu) fn close_case(&mut self, case: &Case, outcome: &str, is_adapter: bool) {
-        let report = case.report(&self.rooms.config.name, outcome, is_adapter);
-        match self.rooms.config.clerk.file(&self.rooms.config.reports, case.number, &report, clock::now()) {
-            Ok(Filed::Written) => count(&self.rooms.counters.reports_written),
-            Ok(Filed::LeftOut) => count(&self.rooms.counters.reports_left_out),
+        let report = case.report(&self.vm.config.name, outcome, is_adapter);
+        match self.vm.config.clerk.file(&self.vm.config.reports, case.number, &report, clock::now()) {
+            Ok(Filed::Written) => count(&self.vm.counters.reports_written),
+            Ok(Filed::LeftOut) => count(&self.vm.counters.reports_left_out),
             Err(error) => {
-                count(&self.rooms.counters.reports_left_out);
-                self.rooms.journal.line(log::Level::Error, format_args!("report {}: {error}", case.number));
+                count(&self.vm.counters.reports_left_out);
+                self.vm.journal.line(log::Level::Error, format_args!("report {}: {error}", case.number));
             }
         }
     }
@@ -250,21 +248,21 @@ impl Recovery<'_> {
         let ((of, context), (kind, offset)) = match info.progress.work {
             Work::Nothing => return None,
             Work::HwQueue => {
-                let (of, buffer) = self.rooms.engines[at.index()].in_flight.front()?.owner?;
+                let (of, buffer) = self.vm.engines[at.index()].in_flight.front()?.owner?;
                 ((of, buffer.context), (AreaKind::Context, KERNEL_MODE_SLOT))
             }
             Work::UserQueue(hw_queue) => {
-                let (of, queue) = self.rooms.objects.owner_of_hw_queue(at, hw_queue)?;
-                let context = self.rooms.objects.device(of).ok()?.queues.get(queue)?.context;
+                let (of, queue) = self.vm.objects.owner_of_hw_queue(at, hw_queue)?;
+                let context = self.vm.objects.device(of).ok()?.queues.get(queue)?.context;
                 ((of, context), save_area::queue_slot(queue.index()))
             }
         };
-        let device = self.rooms.objects.device(of).ok()?;
+        let device = self.vm.objects.device(of).ok()?;
         let area = match kind {
             AreaKind::Device => device.area?,
             AreaKind::Context => device.contexts.get(context)?.area,
         };
-        let (mapping, start) = self.rooms.memory.allocations.view(area.allocation)?;
+        let (mapping, start) = self.vm.memory.allocations.view(area.allocation)?;
         let mut words = [0; SLOT_WORDS];
         for (place, word) in (start + offset..).step_by(8).zip(&mut words) {
             *word = mapping.word(place)?.load(Ordering::Acquire);
@@ -317,7 +315,7 @@ mod tests {
             };
             let fence_id = give(&mut session, Some((OWNER, buffer)));
             store_progress(&session, work);
-            Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+            Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
             let mut files = std::fs::read_dir(path).unwrap();
             let report = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
             let report: Value = serde_json::from_slice(&report).unwrap();
@@ -345,8 +343,7 @@ mod tests {
     #[test]
     fn a_reset_is_done_when_that_is_said_and_its_devices_are_told_the_reason() {
         let mut session = restored(startable());
-        let mut case =
-            Recovery::of(&mut session.rooms).open_case(COPY, Reason::EngineTimeout, "a test", None);
+        let mut case = Recovery::of(&mut session.vm).open_case(COPY, Reason::EngineTimeout, "a test", None);
         assert_eq!(case.reset_done, None);
         case.reset_is_done();
         assert!(case.reset_done.is_some_and(|done| done >= case.begun));

@@ -14,25 +14,25 @@ use log::Level;
 impl Recovery<'_> {
     /// Takes whatever an engine has reported in its shared block; also of a process that has ended.
     pub(in crate::vgpu) fn collect_reports(&mut self, at: EngineAddress) {
-        EngineReports::of(self.rooms).flush_reports(at);
-        if self.rooms.engines[at.index()].process().is_some_and(|process| process.power.says_hung()) {
+        EngineReports::of(self.vm).flush_reports(at);
+        if self.vm.engines[at.index()].process().is_some_and(|process| process.power.says_hung()) {
             self.engine_timeout(at, "it reports that it cannot go on", None);
         }
     }
 
     /// The supervisor says that an engine hangs.
     pub(in crate::vgpu) fn engine_alarm(&mut self, at: EngineAddress) {
-        let slot = &self.rooms.engines[at.index()];
+        let slot = &self.vm.engines[at.index()];
         let Some(sighting) = slot.alarm().take() else { return };
         if let Hang::BrokenProtocol(breach) = sighting.hang {
             // No debugger and no level of recovery lets it run on: it may be on a node that is another VM's.
-            count(&self.rooms.counters.broken_grants);
+            count(&self.vm.counters.broken_grants);
             self.recover_engine(at, Reason::EngineTimeout, &breach.to_string(), None);
             return;
         }
-        if self.rooms.engines.has_gone_on(at, &sighting, &self.rooms.config.supervisor) {
+        if self.vm.engines.has_gone_on(at, &sighting, &self.vm.config.supervisor) {
             // TDR-38: no reset, and no device in error.
-            count(&self.rooms.counters.timeouts_in_vain);
+            count(&self.vm.counters.timeouts_in_vain);
             return;
         }
         let text = match sighting.hang {
@@ -51,11 +51,11 @@ impl Recovery<'_> {
         text: &str,
         sighting: Option<Sighting>,
     ) {
-        let slot = &mut self.rooms.engines[at.index()];
-        match self.rooms.config.policy.debug {
+        let slot = &mut self.vm.engines[at.index()];
+        match self.vm.config.policy.debug {
             DebugMode::Ignore => {
-                count(&self.rooms.counters.timeouts_ignored);
-                self.rooms
+                count(&self.vm.counters.timeouts_ignored);
+                self.vm
                     .journal
                     .line(Level::Warn, format_args!("{at} engine hangs, which is ignored: {text}"));
                 return;
@@ -65,7 +65,7 @@ impl Recovery<'_> {
                     process.hold();
                     let pid = process.pid();
                     slot.is_held = true;
-                    self.rooms.journal.line(
+                    self.vm.journal.line(
                         Level::Error,
                         format_args!(
                             "{at} engine hangs: {text}; process {pid} is stopped for a debugger, until `campanile \
@@ -77,7 +77,7 @@ impl Recovery<'_> {
             }
             DebugMode::Recover | DebugMode::RecoverAlways => {}
         }
-        match self.rooms.config.policy.level {
+        match self.vm.config.policy.level {
             RecoveryLevel::Off => {}
             RecoveryLevel::Fatal => self.fatal(at, Reason::EngineTimeout, text),
             RecoveryLevel::Recover => {

@@ -45,12 +45,12 @@ const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
 /// A message of [`OWNER`] that is parked, to be answered in this slot.
 fn parked(session: &mut Session, slot: u32) -> Origin {
     let origin = Origin { context: OWNER, slot, sequence: 77, ring: 9, item: None };
-    session.rooms.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text))
+    session.vm.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text))
 }
 
 /// The answer in a slot of [`OWNER`], once there is one.
 fn answer(session: &Session, slot: u32) -> Option<u32> {
-    let page = session.rooms.memory.page(&session.rooms.objects, OWNER).unwrap();
+    let page = session.vm.memory.page(&session.vm.objects, OWNER).unwrap();
     let word = |at: u64| page.word(response(slot) + at).unwrap().load(Ordering::Acquire);
     // Sequence, status, bytes.
     (word(0) == 77).then(|| u32::try_from(word(8) & u64::from(u32::MAX)).unwrap())
@@ -60,7 +60,7 @@ fn answer(session: &Session, slot: u32) -> Option<u32> {
 fn new_kernel(session: &mut Session) -> Handle {
     let charge = |session: &Session| {
         session
-            .rooms
+            .vm
             .objects
             .charge(OWNER, Kind::Kernels, 1)
             .unwrap_or_else(|refused| panic!("{}", refused.text))
@@ -78,9 +78,9 @@ fn has_kernel(session: &mut Session, handle: Handle) -> bool {
 /// A session whose compute engine is on its way up for the first time, and no other is there.
 fn starting() -> Session {
     let mut session = restored(startable());
-    Lifecycle::of(&mut session.rooms).stop_engines();
+    Lifecycle::of(&mut session.vm).stop_engines();
     assert!(
-        !Lifecycle::of(&mut session.rooms)
+        !Lifecycle::of(&mut session.vm)
             .ensure_engine(COMPUTE)
             .unwrap_or_else(|refused| panic!("{}", refused.text))
     );
@@ -92,16 +92,16 @@ fn an_engine_that_does_not_come_up_is_given_up_with_what_waited_for_it_and_costs
     let mut session = starting();
     let origin = parked(&mut session, 9);
     let message = WaitingMessage { origin, opcode: u32::MAX, body: Vec::new(), charge: None };
-    session.rooms.engines[COMPUTE.index()].waiting.push(message);
-    let barrier = Barrier::raise(&mut session.rooms.engines);
-    Deferred::of(&mut session.rooms).after(barrier, Action::Answer(Token(5)));
+    session.vm.engines[COMPUTE.index()].waiting.push(message);
+    let barrier = Barrier::raise(&mut session.vm.engines);
+    Deferred::of(&mut session.vm).after(barrier, Action::Answer(Token(5)));
     assert!(session.take_due().is_empty());
     lose(&mut session, COMPUTE, "a test");
-    let slot = &session.rooms.engines[COMPUTE.index()];
+    let slot = &session.vm.engines[COMPUTE.index()];
     assert!(slot.process().is_none() && slot.waiting.is_empty());
     assert_eq!(answer(&session, 9), Some(Status::NotSupported.word()));
     assert_eq!(session.take_due(), [(Token(5), Ok(()))], "what waited for engines waits no more");
-    let counters = &session.rooms.counters;
+    let counters = &session.vm.counters;
     let counts = [&counters.engines_reset, &counters.engines_lost, &counters.adapters_reset];
     assert_eq!(counts.map(counted), [0; 3], "there was nothing to recover");
     assert!(device(&mut session, OWNER).is_active());
@@ -110,35 +110,35 @@ fn an_engine_that_does_not_come_up_is_given_up_with_what_waited_for_it_and_costs
 #[test]
 fn without_an_engine_a_kernel_is_destroyed_and_any_other_message_that_waits_for_it_is_refused() {
     let mut session = restored(startable());
-    Lifecycle::of(&mut session.rooms).stop_engines();
+    Lifecycle::of(&mut session.vm).stop_engines();
     let handle = new_kernel(&mut session);
     let destroy = Named { handle }.as_bytes().to_vec();
     for (slot, opcode, body) in [(9, DESTROY_KERNEL, destroy), (10, u32::MAX, Vec::new())] {
         let origin = parked(&mut session, slot);
         let message = WaitingMessage { origin, opcode, body, charge: None };
-        session.rooms.engines[COMPUTE.index()].waiting.push(message);
+        session.vm.engines[COMPUTE.index()].waiting.push(message);
     }
     let refused = Refused { status: Status::OutOfResources, text: String::new() };
-    Recovery::of(&mut session.rooms).refuse_waiting_for(COMPUTE, &refused);
+    Recovery::of(&mut session.vm).refuse_waiting_for(COMPUTE, &refused);
     session.settle();
     assert_eq!(
         [9, 10].map(|slot| answer(&session, slot)),
         [Status::Ok, Status::OutOfResources].map(|it| Some(it.word()))
     );
     assert!(!has_kernel(&mut session, handle));
-    assert!(session.rooms.engines[COMPUTE.index()].waiting.is_empty());
+    assert!(session.vm.engines[COMPUTE.index()].waiting.is_empty());
 }
 
 #[test]
 fn the_next_process_compiles_again_what_was_compiled_and_what_is_asked_for_and_nothing_that_ends() {
     let mut session = restored(startable());
-    Lifecycle::of(&mut session.rooms).stop_engines();
+    Lifecycle::of(&mut session.vm).stop_engines();
     let rebuilding = |session: &mut Session| {
-        Lifecycle::of(&mut session.rooms).stop_engine(COMPUTE);
-        Lifecycle::of(&mut session.rooms)
+        Lifecycle::of(&mut session.vm).stop_engine(COMPUTE);
+        Lifecycle::of(&mut session.vm)
             .ensure_engine(COMPUTE)
             .unwrap_or_else(|refused| panic!("{}", refused.text));
-        session.rooms.engines[COMPUTE.index()].rebuilding.len()
+        session.vm.engines[COMPUTE.index()].rebuilding.len()
     };
     let before = rebuilding(&mut session);
     let handle = new_kernel(&mut session);
@@ -146,17 +146,14 @@ fn the_next_process_compiles_again_what_was_compiled_and_what_is_asked_for_and_n
     // One that is being compiled is waited for by the message that asked.
     let name = (device(&mut session, OWNER).root.0, handle.0);
     let origin = parked(&mut session, 9);
-    session.rooms.engines[COMPUTE.index()]
-        .compiling
-        .insert(name, PendingKernel { origin, handle, number: 1 });
+    session.vm.engines[COMPUTE.index()].compiling.insert(name, PendingKernel { origin, handle, number: 1 });
     assert_eq!(rebuilding(&mut session), before);
-    session.rooms.engines[COMPUTE.index()].compiling.clear();
+    session.vm.engines[COMPUTE.index()].compiling.clear();
     device(&mut session, OWNER).kernels.get_mut(handle).unwrap().is_ending = true;
     assert_eq!(rebuilding(&mut session), before);
     device(&mut session, OWNER).kernels.get_mut(handle).unwrap().is_ending = false;
     device(&mut session, OWNER).status = DEVICE_HUNG;
-    let of_others =
-        session.rooms.engines[COMPUTE.index()].rebuilding.iter().filter(|(root, _)| *root != name.0);
+    let of_others = session.vm.engines[COMPUTE.index()].rebuilding.iter().filter(|(root, _)| *root != name.0);
     let of_others = of_others.count();
     assert_eq!(rebuilding(&mut session), of_others, "a device in error runs nothing");
 }
@@ -179,8 +176,8 @@ fn tdr_57_the_next_process_looks_at_the_rings_of_its_own_doorbells_that_were_con
     others.for_each(|(_, doorbell)| doorbell.was_connected = false);
     let looks = |session: &Session| bits::take(&shared(session, COPY), block::LOOK, block::LOOK_WORDS);
     looks(&session);
-    Recovery::of(&mut session.rooms).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-    assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
+    Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
+    assert_eq!(counted(&session.vm.counters.engines_reset), 1);
     assert_eq!(looks(&session), expected);
 }
 
@@ -192,14 +189,14 @@ fn the_kernel_that_an_engine_was_at_when_it_ended_is_refused_and_those_behind_it
         let handle = new_kernel(&mut session);
         let origin = parked(&mut session, slot);
         let name = (device(&mut session, OWNER).root.0, handle.0);
-        let slot = &mut session.rooms.engines[COMPUTE.index()];
+        let slot = &mut session.vm.engines[COMPUTE.index()];
         slot.compiling.insert(name, PendingKernel { origin, handle, number });
         handle
     });
-    Recovery::of(&mut session.rooms).recover_engine(COMPUTE, Reason::EngineTimeout, "a test", None);
-    assert_eq!(counted(&session.rooms.counters.engines_reset), 1);
+    Recovery::of(&mut session.vm).recover_engine(COMPUTE, Reason::EngineTimeout, "a test", None);
+    assert_eq!(counted(&session.vm.counters.engines_reset), 1);
     let refused = Some(Status::KernelRefused.word());
     assert_eq!([9, 10, 11].map(|slot| answer(&session, slot)), [None, refused, None]);
     assert_eq!(kernels.map(|handle| has_kernel(&mut session, handle)), [true, false, true]);
-    assert_eq!(session.rooms.engines[COMPUTE.index()].compiling.len(), 2);
+    assert_eq!(session.vm.engines[COMPUTE.index()].compiling.len(), 2);
 }

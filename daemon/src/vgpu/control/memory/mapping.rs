@@ -29,10 +29,10 @@ impl Pager<'_> {
 
     /// Maps all of them, or none.
     fn map_all(&mut self, origin: Origin, entries: &[MapMemory]) -> Outcome {
-        (!self.rooms.engines.has_too_much_pending()).or(Status::OutOfResources)?;
+        (!self.vm.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         let (mut late, mut mapped) = (Vec::new(), Vec::new());
         for message in entries {
-            match self.rooms.memory.map_one(&mut self.rooms.objects, origin.context, message) {
+            match self.vm.memory.map_one(&mut self.vm.objects, origin.context, message) {
                 Ok(change) => {
                     late.extend(change);
                     mapped.push(message.va);
@@ -45,7 +45,7 @@ impl Pager<'_> {
         }
         // What does not wait needs no fence of its own.
         let fence = if late.is_empty() {
-            self.rooms.objects.device(origin.context)?.paging.done()
+            self.vm.objects.device(origin.context)?.paging.done()
         } else {
             self.issue_paging(origin.context, late, None)?
         };
@@ -54,7 +54,7 @@ impl Pager<'_> {
 
     /// The first entries of a list whose next one was refused: nothing was answered, so they are not in use.
     fn unmap_again(&mut self, context: u32, mapped: &[u64]) -> Result<(), Refused> {
-        let device = self.rooms.objects.device_mut(context)?;
+        let device = self.vm.objects.device_mut(context)?;
         let undone: Vec<Change> =
             mapped.iter().filter_map(|va| Some(Change::Unmap(*va, device.mappings.remove(va)?))).collect();
         if !undone.is_empty() {
@@ -76,7 +76,7 @@ impl Pager<'_> {
 
     /// Unmaps all of them, or none.
     fn unmap_all(&mut self, origin: Origin, entries: &[UnmapMemory]) -> Outcome {
-        let device = self.rooms.objects.device_mut(origin.context)?;
+        let device = self.vm.objects.device_mut(origin.context)?;
         let mut names = BTreeSet::new();
         for message in entries {
             let found = device.mappings.get(&message.va).filter(|mapping| mapping.size == message.size);

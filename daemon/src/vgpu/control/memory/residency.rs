@@ -25,48 +25,48 @@ use crate::vgpu::submission::buffers::Submission;
 impl Pager<'_> {
     /// What queues of an engine came to that is not resident.
     pub(in crate::vgpu) fn read_wanted(&mut self, at: EngineAddress) {
-        let wanted = self.rooms.engines[at.index()].process().map(|process| process.uses.take_wanted());
+        let wanted = self.vm.engines[at.index()].process().map(|process| process.uses.take_wanted());
         for wanted in wanted.unwrap_or_default() {
-            if self.rooms.memory.demand(&wanted, &self.rooms.objects) {
-                count(&self.rooms.counters.residency_faults);
+            if self.vm.memory.demand(&wanted, &self.vm.objects) {
+                count(&self.vm.counters.residency_faults);
             }
         }
     }
 
     /// Brings back what there is room for, and makes room for the rest.
     pub(in crate::vgpu) fn serve_residency(&mut self) {
-        if self.rooms.freeze.is_stopping() {
+        if self.vm.freeze.is_stopping() {
             return;
         }
         self.run_all_paging();
-        self.rooms.memory.publish_budget(&self.rooms.objects, &self.rooms.config.account);
+        self.vm.memory.publish_budget(&self.vm.objects, &self.vm.config.account);
         let now = clock::now();
-        if self.rooms.memory.residency.retry_at.is_some_and(|at| at <= now) {
-            self.rooms.memory.residency.retry_at = None;
-            self.rooms.memory.residency.is_due = true;
+        if self.vm.memory.residency.retry_at.is_some_and(|at| at <= now) {
+            self.vm.memory.residency.retry_at = None;
+            self.vm.memory.residency.is_due = true;
         }
         // An eviction that does not wait is over at once, and then there is more to do.
-        while std::mem::take(&mut self.rooms.memory.residency.is_due) {
-            self.rooms.memory.residency.recent.retain(|(_, _, at)| now.duration_since(*at) < MIN_STAY);
-            for want in std::mem::take(&mut self.rooms.memory.residency.wants) {
-                if self.rooms.memory.allocations.get(want.allocation).is_none() {
+        while std::mem::take(&mut self.vm.memory.residency.is_due) {
+            self.vm.memory.residency.recent.retain(|(_, _, at)| now.duration_since(*at) < MIN_STAY);
+            for want in std::mem::take(&mut self.vm.memory.residency.wants) {
+                if self.vm.memory.allocations.get(want.allocation).is_none() {
                     continue;
                 }
-                match self.rooms.memory.allocations.spot(want.allocation) {
-                    Spot::Segment(..) => Submission::of(self.rooms).area_is_there(want.allocation),
+                match self.vm.memory.allocations.spot(want.allocation) {
+                    Spot::Segment(..) => Submission::of(self.vm).area_is_there(want.allocation),
                     Spot::Evicted
                         if self
-                            .rooms
+                            .vm
                             .memory
                             .allocations
-                            .bring_back(want.allocation, self.rooms.memory.residency.epoch) =>
+                            .bring_back(want.allocation, self.vm.memory.residency.epoch) =>
                     {
                         self.was_brought_back(&want, now);
                     }
-                    Spot::Evicted | Spot::Moving => self.rooms.memory.residency.wants.push(want),
+                    Spot::Evicted | Spot::Moving => self.vm.memory.residency.wants.push(want),
                 }
             }
-            if !self.rooms.memory.residency.wants.is_empty() && self.rooms.memory.residency.leaving == 0 {
+            if !self.vm.memory.residency.wants.is_empty() && self.vm.memory.residency.leaving == 0 {
                 self.begin_epoch();
                 // Neither finds room in the other's region.
                 self.make_room(now, false);
@@ -77,35 +77,35 @@ impl Pager<'_> {
     }
 
     fn was_brought_back(&mut self, want: &Want, now: Instant) {
-        count(&self.rooms.counters.restores);
-        self.rooms.memory.remap(want.allocation, &mut self.rooms.journal);
+        count(&self.vm.counters.restores);
+        self.vm.memory.remap(want.allocation, &mut self.vm.journal);
         if let Some(demand) = want.demand {
-            let served = self.rooms.memory.residency.served.entry(demand.name).or_default();
+            let served = self.vm.memory.residency.served.entry(demand.name).or_default();
             if served.token != demand.token {
                 *served = Served { token: demand.token, allocations: Vec::new() };
             }
             if !served.allocations.contains(&want.allocation) {
                 served.allocations.push(want.allocation);
             }
-            self.rooms.memory.residency.recent.push((want.allocation, demand, now));
+            self.vm.memory.residency.recent.push((want.allocation, demand, now));
         }
-        self.rooms.engines.poke_all();
-        Submission::of(self.rooms).area_is_there(want.allocation);
+        self.vm.engines.poke_all();
+        Submission::of(self.vm).area_is_there(want.allocation);
     }
 
     /// What could leave the region of save areas, or the other one, as a plan.
     pub(in crate::vgpu) fn plan(&self, is_area: bool) -> Plan {
-        let memory = self.rooms.memory.allocations.memory();
+        let memory = self.vm.memory.allocations.memory();
         let bytes = memory.file_bytes();
         let on_engines = if is_area { self.areas_on_engines() } else { BTreeMap::new() };
         let is_needed = |id: AllocationId| on_engines.get(&id) == Some(&true);
-        let candidates = self.rooms.memory.allocations.iter().filter(|(id, it)| {
-            it.is_area == is_area && self.rooms.memory.allocations.can_leave(*id) && !is_needed(*id)
+        let candidates = self.vm.memory.allocations.iter().filter(|(id, it)| {
+            it.is_area == is_area && self.vm.memory.allocations.can_leave(*id) && !is_needed(*id)
         });
         let candidates = candidates.filter_map(|(id, allocation)| {
             let Backing::Vram(Some(place)) = allocation.backing else { return None };
             let (offset, size) = (place.offset(), allocation.size);
-            let engines = self.rooms.engines.iter().filter_map(|slot| slot.process());
+            let engines = self.vm.engines.iter().filter_map(|slot| slot.process());
             // Save areas are smaller than what engines tell their uses of.
             let used = if is_area {
                 0
@@ -123,38 +123,38 @@ impl Pager<'_> {
 
     /// A decision about what leaves is to come.
     fn begin_epoch(&mut self) {
-        self.rooms.memory.residency.favour();
-        self.rooms.memory.residency.epoch += 1;
-        for process in self.rooms.engines.iter().filter_map(|slot| slot.process()) {
-            process.uses.set_epoch(self.rooms.memory.residency.epoch);
+        self.vm.memory.residency.favour();
+        self.vm.memory.residency.epoch += 1;
+        for process in self.vm.engines.iter().filter_map(|slot| slot.process()) {
+            process.uses.set_epoch(self.vm.memory.residency.epoch);
         }
-        self.rooms.memory.residency.retry_at = None;
+        self.vm.memory.residency.retry_at = None;
         // Stable: those of the favoured queue come first, and else all in their order.
-        let mut wants = std::mem::take(&mut self.rooms.memory.residency.wants);
-        wants.sort_by_key(|want| !self.rooms.memory.residency.is_favoured(want.demand));
-        self.rooms.memory.residency.wants = wants;
+        let mut wants = std::mem::take(&mut self.vm.memory.residency.wants);
+        wants.sort_by_key(|want| !self.vm.memory.residency.is_favoured(want.demand));
+        self.vm.memory.residency.wants = wants;
     }
 
     /// Evicts for what is wanted, as far as that can be: save areas, or all else.
     fn make_room(&mut self, now: Instant, is_area: bool) {
         let is_of_it = |want: &Want| {
-            self.rooms.memory.allocations.get(want.allocation).is_some_and(|it| it.is_area == is_area)
+            self.vm.memory.allocations.get(want.allocation).is_some_and(|it| it.is_area == is_area)
         };
-        if !self.rooms.memory.residency.wants.iter().any(is_of_it) {
+        if !self.vm.memory.residency.wants.iter().any(is_of_it) {
             return;
         }
         let mut plan = self.plan(is_area);
-        let memory = self.rooms.memory.allocations.memory();
+        let memory = self.vm.memory.allocations.memory();
         let local = memory.length() - memory.aperture_bytes();
-        let mut movable = self.rooms.memory.allocations.movable(is_area);
+        let mut movable = self.vm.memory.allocations.movable(is_area);
         let (mut victims, mut hopeless, mut moves) = (Vec::new(), Vec::new(), Vec::new());
-        let residency = &self.rooms.memory.residency;
+        let residency = &self.vm.memory.residency;
         let mut is_early = false;
         for want in residency.wants.iter().filter(|want| is_of_it(want)) {
-            if self.rooms.memory.allocations.spot(want.allocation) != Spot::Evicted {
+            if self.vm.memory.allocations.spot(want.allocation) != Spot::Evicted {
                 continue;
             }
-            let size = self.rooms.memory.allocations.size(want.allocation);
+            let size = self.vm.memory.allocations.size(want.allocation);
             let by = want.demand;
             let is_favoured = residency.is_favoured(by);
             let may_leave = |it: &Candidate| {
@@ -176,7 +176,7 @@ impl Pager<'_> {
                 is_early = true;
             } else if by.is_some()
                 && !is_area
-                && self.rooms.memory.residency.needed_with(&self.rooms.memory.allocations, want) > local
+                && self.vm.memory.residency.needed_with(&self.vm.memory.allocations, want) > local
             {
                 hopeless.extend(by);
             } else if let Some(found) = plan.make_room(size, |_| is_favoured) {
@@ -184,47 +184,47 @@ impl Pager<'_> {
                 victims.extend(found);
             }
         }
-        self.rooms.memory.residency.retry_at =
-            self.rooms.memory.residency.retry_at.or(is_early.then(|| now + MIN_STAY));
-        victims.into_iter().for_each(|id| Deferred::of(self.rooms).start_eviction(id));
-        moves.into_iter().for_each(|it| Deferred::of(self.rooms).start_relocation(it));
+        self.vm.memory.residency.retry_at =
+            self.vm.memory.residency.retry_at.or(is_early.then(|| now + MIN_STAY));
+        victims.into_iter().for_each(|id| Deferred::of(self.vm).start_eviction(id));
+        moves.into_iter().for_each(|it| Deferred::of(self.vm).start_relocation(it));
         for demand in hopeless {
             self.give_up(demand);
         }
-        if let Some(at) = self.rooms.memory.residency.retry_at {
-            self.rooms.timer.set(at);
+        if let Some(at) = self.vm.memory.residency.retry_at {
+            self.vm.timer.set(at);
         }
     }
 
     /// What a queue needs at one place does not fit into video memory together.
     fn give_up(&mut self, demand: Demand) {
-        let mut processes = self.rooms.objects.processes.iter();
+        let mut processes = self.vm.objects.processes.iter();
         let owner = processes.find(|(_, process)| {
             process.device.as_ref().is_some_and(|device| device.root.0 == demand.name.0)
         });
-        self.rooms.memory.residency.wants.retain(|want| want.demand.is_none_or(|it| it.name != demand.name));
+        self.vm.memory.residency.wants.retain(|want| want.demand.is_none_or(|it| it.name != demand.name));
         let Some((&context, _)) = owner else { return };
-        self.rooms.journal.line(
+        self.vm.journal.line(
             Level::Warn,
             format_args!("process {context}: what one packet needs does not fit into video memory"),
         );
-        Devices::of(self.rooms).put_device_in_error(context, device_page::DEVICE_OUT_OF_MEMORY);
+        Devices::of(self.vm).put_device_in_error(context, device_page::DEVICE_OUT_OF_MEMORY);
     }
 
     fn answer_waiters(&mut self) {
-        let waiters = std::mem::take(&mut self.rooms.memory.residency.waiters);
+        let waiters = std::mem::take(&mut self.vm.memory.residency.waiters);
         for waiter in waiters {
             let is_there = |id: &AllocationId| {
-                !matches!(self.rooms.memory.allocations.spot(*id), Spot::Evicted | Spot::Moving)
+                !matches!(self.vm.memory.allocations.spot(*id), Spot::Evicted | Spot::Moving)
             };
             if waiter
                 .allocations
                 .iter()
-                .all(|id| self.rooms.memory.allocations.get(*id).is_none() || is_there(id))
+                .all(|id| self.vm.memory.allocations.get(*id).is_none() || is_there(id))
             {
                 self.is_resident(&waiter);
             } else {
-                self.rooms.memory.residency.waiters.push(waiter);
+                self.vm.memory.residency.waiters.push(waiter);
             }
         }
     }
@@ -259,7 +259,7 @@ mod tests {
         {
             store(session, COPY, acknowledged, load(session, COPY, asked));
         }
-        Deferred::of(&mut session.rooms).run_pending();
+        Deferred::of(&mut session.vm).run_pending();
     }
 
     #[test]
@@ -267,43 +267,43 @@ mod tests {
         for is_given_up in [false, true] {
             let mut session = session(&Arc::new(startable()));
             run(&mut session, COPY);
-            session.create_vram_blob(5, 2 * PAGE_SIZE, true).unwrap();
-            let id = session.rooms.memory.blobs[&5].allocation;
-            let free = session.rooms.memory.allocations.memory().local().free_bytes();
-            let root = session.rooms.memory.tables.create_root().unwrap();
+            session.blobs().create_vram_blob(5, 2 * PAGE_SIZE, true).unwrap();
+            let id = session.vm.memory.blobs[&5].allocation;
+            let free = session.vm.memory.allocations.memory().local().free_bytes();
+            let root = session.vm.memory.tables.create_root().unwrap();
             let mapping = GpuMapping { size: 2 * PAGE_SIZE, allocation: id, offset: 0, writable: true };
             session
-                .rooms
+                .vm
                 .memory
                 .show_to_gpu(root, VA, mapping)
                 .unwrap_or_else(|refused| panic!("{}", refused.text));
-            session.rooms.memory.allocations.retain(id);
+            session.vm.memory.allocations.retain(id);
             acknowledge(&mut session);
             // As an unmap does it: from here on no page table shows it, and the engine has not looked yet.
-            session.rooms.memory.hide_from_gpu(root, VA, &mapping, &mut session.rooms.journal);
-            let barrier = Barrier::raise(&mut session.rooms.engines);
-            Deferred::of(&mut session.rooms).after(barrier, Action::Release(vec![id]));
-            Deferred::of(&mut session.rooms).start_eviction(id);
+            session.vm.memory.hide_from_gpu(root, VA, &mapping, &mut session.vm.journal);
+            let barrier = Barrier::raise(&mut session.vm.engines);
+            Deferred::of(&mut session.vm).after(barrier, Action::Release(vec![id]));
+            Deferred::of(&mut session.vm).start_eviction(id);
             assert_eq!(
-                session.rooms.memory.allocations.spot(id),
+                session.vm.memory.allocations.spot(id),
                 Spot::Moving,
                 "what the engine stores is not lost"
             );
             assert_eq!(
-                session.rooms.memory.allocations.memory().local().free_bytes(),
+                session.vm.memory.allocations.memory().local().free_bytes(),
                 free - 2 * PAGE_SIZE,
                 "nor given away"
             );
             if is_given_up {
-                session.unref_blob(5).unwrap();
+                session.blobs().unref_blob(5).unwrap();
             }
             acknowledge(&mut session);
-            assert_eq!(session.rooms.memory.allocations.memory().local().free_bytes(), free);
+            assert_eq!(session.vm.memory.allocations.memory().local().free_bytes(), free);
             // What is given up on its way has no place, neither where it was nor where it was to go.
-            let evicted = session.rooms.memory.allocations.memory().evicted_bytes();
+            let evicted = session.vm.memory.allocations.memory().evicted_bytes();
             assert_eq!(evicted, if is_given_up { 0 } else { 2 * PAGE_SIZE }, "{is_given_up}");
-            assert_eq!(session.rooms.memory.allocations.is_empty(), is_given_up);
-            assert_eq!(session.rooms.memory.residency.leaving, 0);
+            assert_eq!(session.vm.memory.allocations.is_empty(), is_given_up);
+            assert_eq!(session.vm.memory.residency.leaving, 0);
         }
     }
 
@@ -311,13 +311,13 @@ mod tests {
     fn what_no_engine_has_mapped_moves_at_once_where_engines_have_forgotten_what_they_were_to() {
         let mut session = session(&Arc::new(startable()));
         run(&mut session, COPY);
-        session.create_vram_blob(5, 2 * PAGE_SIZE, true).unwrap();
-        let id = session.rooms.memory.blobs[&5].allocation;
-        session.rooms.memory.allocations.locate(id, 1);
+        session.blobs().create_vram_blob(5, 2 * PAGE_SIZE, true).unwrap();
+        let id = session.vm.memory.blobs[&5].allocation;
+        session.vm.memory.allocations.locate(id, 1);
         acknowledge(&mut session);
         let asked = load(&session, COPY, block::PAGE_TABLE_GENERATION);
-        Deferred::of(&mut session.rooms).start_eviction(id);
-        assert_eq!(session.rooms.memory.allocations.spot(id), Spot::Evicted);
+        Deferred::of(&mut session.vm).start_eviction(id);
+        assert_eq!(session.vm.memory.allocations.spot(id), Spot::Evicted);
         assert_eq!(
             load(&session, COPY, block::PAGE_TABLE_GENERATION),
             asked,

@@ -33,27 +33,27 @@ impl Pager<'_> {
     /// MAKE_RESIDENT: answered when everything is where engines reach it, and held there.
     pub(in crate::vgpu) fn make_resident(&mut self, origin: Origin, list: &Entries<u32>) -> Outcome {
         (list.argument & !RESIDENT_OR_FAIL == 0).or(Status::InvalidParameter)?;
-        let allocations = self.rooms.memory.named(&self.rooms.objects, origin.context, &list.entries)?;
-        let root = self.rooms.objects.device(origin.context)?.root;
+        let allocations = self.vm.memory.named(&self.vm.objects, origin.context, &list.entries)?;
+        let root = self.vm.objects.device(origin.context)?.root;
         let listed: BTreeSet<AllocationId> = allocations.iter().copied().collect();
         let is_missing = |id: &AllocationId| {
-            !matches!(self.rooms.memory.allocations.spot(*id), Spot::Segment(..))
-                && self.rooms.memory.allocations.guest_segment(*id).is_none()
+            !matches!(self.vm.memory.allocations.spot(*id), Spot::Segment(..))
+                && self.vm.memory.allocations.guest_segment(*id).is_none()
         };
         let missing: Vec<AllocationId> = listed.iter().copied().filter(is_missing).collect();
         // What the CPU sees, and guest RAM, is where it is.
         let is_local = |id: &&AllocationId| {
-            self.rooms.memory.allocations.get(**id).is_some_and(|allocation| match allocation.backing {
+            self.vm.memory.allocations.get(**id).is_some_and(|allocation| match allocation.backing {
                 Backing::Vram(place) => !matches!(place, Some(Place::Aperture(_))),
                 Backing::Guest(_) => false,
             })
         };
-        let video = self.rooms.memory.allocations.memory();
+        let video = self.vm.memory.allocations.memory();
         let local = video.length() - video.aperture_bytes();
         let wanted: u64 = listed
             .iter()
             .filter(is_local)
-            .map(|id| self.rooms.memory.allocations.size(*id))
+            .map(|id| self.vm.memory.allocations.size(*id))
             .fold(0, u64::saturating_add);
         let refuse = |why: &str| {
             let text = format!("{wanted} bytes are to be made resident: {why}");
@@ -64,9 +64,9 @@ impl Pager<'_> {
         }
         if list.argument & RESIDENT_OR_FAIL != 0 {
             let mut plan = self.plan(false);
-            let mut movable = self.rooms.memory.allocations.movable(false);
+            let mut movable = self.vm.memory.allocations.movable(false);
             let fits = missing.iter().all(|id| {
-                let size = self.rooms.memory.allocations.size(*id);
+                let size = self.vm.memory.allocations.size(*id);
                 plan.make_room(size, |candidate| !listed.contains(&candidate.id)).is_some()
                     || plan.compact(&mut movable, size, u64::MAX).is_some()
             });
@@ -74,21 +74,21 @@ impl Pager<'_> {
                 return Err(refuse("there is no room, and none can be made"));
             }
         }
-        (self.rooms.memory.residency.waiter_count(origin.context) < MAX_WAITS).or(Status::OutOfResources)?;
+        (self.vm.memory.residency.waiter_count(origin.context) < MAX_WAITS).or(Status::OutOfResources)?;
         let charge = self.charge_list(origin.context, &allocations)?;
         let mut holds = BTreeMap::new();
         for id in &listed {
-            if !self.rooms.objects.device(origin.context)?.holds.contains_key(id) {
-                let charge = self.rooms.objects.charge(origin.context, Kind::Paging, HOLD_BYTES)?;
+            if !self.vm.objects.device(origin.context)?.holds.contains_key(id) {
+                let charge = self.vm.objects.charge(origin.context, Kind::Paging, HOLD_BYTES)?;
                 holds.insert(*id, Hold { count: 0, charge });
             }
         }
-        let origin = self.rooms.objects.park(origin)?;
-        self.rooms.objects.device_mut(origin.context)?.holds.append(&mut holds);
+        let origin = self.vm.objects.park(origin)?;
+        self.vm.objects.device_mut(origin.context)?.holds.append(&mut holds);
         for id in &allocations {
-            self.rooms.memory.hold_resident(&mut self.rooms.objects, origin.context, *id)?;
+            self.vm.memory.hold_resident(&mut self.vm.objects, origin.context, *id)?;
         }
-        self.rooms.memory.residency.add_waiter(Waiter { origin, root, allocations, charge });
+        self.vm.memory.residency.add_waiter(Waiter { origin, root, allocations, charge });
         self.serve_residency();
         Ok(Handled::Parked)
     }
@@ -96,29 +96,28 @@ impl Pager<'_> {
     /// Charges a process for a list that waits, in one way or another.
     fn charge_list(&self, context: u32, allocations: &[AllocationId]) -> Result<Charge, Refused> {
         let bytes = list_bytes(allocations.len(), size_of::<AllocationId>()).saturating_add(PAGING_BYTES);
-        self.rooms.objects.charge(context, Kind::Paging, bytes)
+        self.vm.objects.charge(context, Kind::Paging, bytes)
     }
 
     /// A MAKE_RESIDENT message has what it waited for.
     pub(in crate::vgpu) fn is_resident(&mut self, waiter: &Waiter) {
         let origin = waiter.origin;
-        let paging =
-            self.rooms.objects.device(origin.context).ok().filter(|device| device.root == waiter.root);
+        let paging = self.vm.objects.device(origin.context).ok().filter(|device| device.root == waiter.root);
         match paging.map(|device| device.paging.done()) {
-            Some(fence) => self.rooms.answer(origin, Ok(Paging { fence }.as_bytes().to_vec())),
+            Some(fence) => self.vm.answer(origin, Ok(Paging { fence }.as_bytes().to_vec())),
             // A later device of the same process has not asked.
-            None => self.rooms.objects.end_item(origin.context, origin.ring, origin.item),
+            None => self.vm.objects.end_item(origin.context, origin.ring, origin.item),
         }
     }
 
     /// EVICT: nothing of it leaves before the kernel-mode buffers submitted before are done.
     pub(in crate::vgpu) fn evict(&mut self, origin: Origin, list: &Entries<u32>) -> Outcome {
         (list.argument & !EVICT_NOW == 0).or(Status::InvalidParameter)?;
-        (!self.rooms.engines.has_too_much_pending()).or(Status::OutOfResources)?;
-        let allocations = self.rooms.memory.named(&self.rooms.objects, origin.context, &list.entries)?;
+        (!self.vm.engines.has_too_much_pending()).or(Status::OutOfResources)?;
+        let allocations = self.vm.memory.named(&self.vm.objects, origin.context, &list.entries)?;
         let charge = self.charge_list(origin.context, &allocations)?;
         for id in &allocations {
-            self.rooms.memory.let_go(&mut self.rooms.objects, origin.context, *id)?;
+            self.vm.memory.let_go(&mut self.vm.objects, origin.context, *id)?;
         }
         let is_now = list.argument & EVICT_NOW != 0;
         let leaving = if is_now { allocations } else { Vec::new() };

@@ -49,11 +49,11 @@ fn evicted(blobs: &[(u32, u64)]) -> World {
     let mut world = world(blobs);
     let context = world.context(1);
     world.queue(1, context);
-    if !world.session.rooms.engines[COPY.index()].is_running() {
-        assert!(Lifecycle::of(&mut world.session.rooms).ensure_engine(COPY).is_ok());
+    if !world.session.vm.engines[COPY.index()].is_running() {
+        assert!(Lifecycle::of(&mut world.session.vm).ensure_engine(COPY).is_ok());
         (0..3).for_each(|_| world.turn(0));
     }
-    assert!(world.session.rooms.engines[COPY.index()].is_running());
+    assert!(world.session.vm.engines[COPY.index()].is_running());
     for &(resource, pieces) in blobs {
         let map =
             MapMemory { resource, flags: MAP_WRITABLE, offset: 0, va: va(resource), size: pieces * PIECE };
@@ -68,7 +68,7 @@ fn evicted(blobs: &[(u32, u64)]) -> World {
 
 /// A queue of process 1 has come to a blob, at a place of its buffer.
 fn come(world: &mut World, queue: u64, token: u64, resource: u32) {
-    let root = world.session.rooms.objects.processes[&1].device.as_ref().unwrap().root.0;
+    let root = world.session.vm.objects.processes[&1].device.as_ref().unwrap().root.0;
     let count = load(&world.session, COPY, WANTED_WRITTEN);
     let wanted = Wanted { root, va: va(resource) + PAGE_SIZE, token, queue };
     let place = residency::wanted(count);
@@ -77,13 +77,13 @@ fn come(world: &mut World, queue: u64, token: u64, resource: u32) {
         .unwrap()
         .copy_from(wanted.as_bytes());
     store(&world.session, COPY, WANTED_WRITTEN, count + 1);
-    Pager::of(&mut world.session.rooms).read_wanted(COPY);
-    Pager::of(&mut world.session.rooms).serve_residency();
+    Pager::of(&mut world.session.vm).read_wanted(COPY);
+    Pager::of(&mut world.session.vm).serve_residency();
     (0..3).for_each(|_| world.turn(0));
 }
 
 fn faults(world: &World) -> [u64; 3] {
-    let counters = &world.session.rooms.counters;
+    let counters = &world.session.vm.counters;
     [&counters.residency_faults, &counters.restores, &counters.evictions].map(counted)
 }
 
@@ -98,7 +98,7 @@ fn what_a_queue_comes_to_is_brought_back_and_counted_once() {
     come(&mut world, 1, 1, B);
     assert_eq!(resident(&world), [A, B], "there is room for both");
     assert_eq!(faults(&world), [before + 2, restores + 2, evictions]);
-    assert!(world.session.rooms.memory.residency.wants.is_empty());
+    assert!(world.session.vm.memory.residency.wants.is_empty());
 }
 
 #[test]
@@ -138,27 +138,26 @@ fn what_one_place_needs_and_there_is_not_is_the_end_of_its_device_and_of_no_othe
     assert_eq!((resident(&world), world.is_active(1)), (vec![A, B], true), "that is all there is");
     come(&mut world, 0, 1, C);
     assert!(!world.is_active(1) && world.is_active(2));
-    assert!(world.session.rooms.memory.residency.wants.is_empty(), "nothing of it is wanted any more");
+    assert!(world.session.vm.memory.residency.wants.is_empty(), "nothing of it is wanted any more");
 }
 
 #[test]
 fn a_guest_is_told_how_much_it_could_have_when_that_has_changed() {
     let mut world = world(&[]);
-    let budget = world.session.rooms.config.account.budget();
+    let budget = world.session.vm.config.account.budget();
     let could = budget.committed + budget.available;
     let word = |world: &World| {
-        let page = world.session.rooms.memory.page(&world.session.rooms.objects, 1).unwrap();
+        let page = world.session.vm.memory.page(&world.session.vm.objects, 1).unwrap();
         page.word(BUDGET).unwrap().load(Ordering::Relaxed)
     };
-    let forget = |world: &World| {
-        world.session.rooms.memory.store_page_word(&world.session.rooms.objects, 1, BUDGET, 0)
-    };
+    let forget =
+        |world: &World| world.session.vm.memory.store_page_word(&world.session.vm.objects, 1, BUDGET, 0);
     forget(&world);
-    Pager::of(&mut world.session.rooms).serve_residency();
+    Pager::of(&mut world.session.vm).serve_residency();
     assert_eq!(word(&world), 0, "it was told");
-    world.session.rooms.memory.residency.budget = could - 1;
-    Pager::of(&mut world.session.rooms).serve_residency();
-    assert_eq!((word(&world), world.session.rooms.memory.residency.budget), (could, could));
+    world.session.vm.memory.residency.budget = could - 1;
+    Pager::of(&mut world.session.vm).serve_residency();
+    assert_eq!((word(&world), world.session.vm.memory.residency.budget), (could, could));
 }
 
 /// Queue of process 1, its context, and a process with a buffer under way.
@@ -176,7 +175,7 @@ fn unmap(world: &mut World, resource: u32, pieces: u64) -> u64 {
 }
 
 fn fence(world: &World) -> u64 {
-    world.session.rooms.objects.processes[&1].device.as_ref().unwrap().paging.done()
+    world.session.vm.objects.processes[&1].device.as_ref().unwrap().paging.done()
 }
 
 #[test]
@@ -191,9 +190,9 @@ fn mcdm_39_a_change_waits_for_buffers_of_its_own_process_that_run_or_are_held_an
     (0..3).for_each(|_| world.turn(0));
     assert_eq!(fence(&world), first);
     let id = id(&world, A);
-    world.session.unref_blob(A).unwrap();
+    world.session.blobs().unref_blob(A).unwrap();
     (0..3).for_each(|_| world.turn(0));
-    assert!(world.session.rooms.memory.allocations.get(id).is_none(), "the last that referred to it");
+    assert!(world.session.vm.memory.allocations.get(id).is_none(), "the last that referred to it");
     (0..3).for_each(|_| world.turn(4));
     // Of its own, with the engine.
     world.submit(1, queue, va(B));
@@ -218,19 +217,19 @@ fn mcdm_39_a_change_waits_for_buffers_of_its_own_process_that_run_or_are_held_an
 fn a_decision_about_what_leaves_is_an_epoch_and_nothing_else_is() {
     let mut world = evicted(&[(A, 5), (B, 5)]);
     let epochs =
-        |world: &World| (world.session.rooms.memory.residency.epoch, load(&world.session, COPY, USE_EPOCH));
+        |world: &World| (world.session.vm.memory.residency.epoch, load(&world.session, COPY, USE_EPOCH));
     let (before, _) = epochs(&world);
     come(&mut world, 0, 1, A);
-    world.session.rooms.memory.residency.look_again();
-    Pager::of(&mut world.session.rooms).serve_residency();
+    world.session.vm.memory.residency.look_again();
+    Pager::of(&mut world.session.vm).serve_residency();
     assert_eq!((resident(&world), epochs(&world).0), (vec![A], before), "there was room");
     come(&mut world, 1, 1, B);
     let after = epochs(&world);
     assert!(after.0 > before && after.1 == after.0, "{before} {after:?}");
     // Only time is waited for: one more decision for each look, and a look when that has passed.
-    assert_eq!(world.session.rooms.memory.residency.retry_at, Some(clock::now() + MIN_STAY));
-    world.session.rooms.memory.residency.look_again();
-    Pager::of(&mut world.session.rooms).serve_residency();
+    assert_eq!(world.session.vm.memory.residency.retry_at, Some(clock::now() + MIN_STAY));
+    world.session.vm.memory.residency.look_again();
+    Pager::of(&mut world.session.vm).serve_residency();
     assert_eq!(epochs(&world), (after.0 + 1, after.0 + 1));
 }
 
@@ -240,15 +239,15 @@ fn what_the_favoured_queue_wants_comes_first() {
     come(&mut world, 5, 1, C);
     world.pass(MIN_STAY);
     let demand = |queue| {
-        let root = world.session.rooms.objects.processes[&1].device.as_ref().unwrap().root.0;
+        let root = world.session.vm.objects.processes[&1].device.as_ref().unwrap().root.0;
         Demand { name: (root, queue), token: 1 }
     };
     let (other, favoured) = (demand(1), demand(0));
     let ids = [A, B].map(|resource| id(&world, resource));
-    world.session.rooms.memory.residency.favoured = Some(favoured);
-    world.session.rooms.memory.residency.want(ids[0], Some(other));
-    world.session.rooms.memory.residency.want(ids[1], Some(favoured));
-    Pager::of(&mut world.session.rooms).serve_residency();
+    world.session.vm.memory.residency.favoured = Some(favoured);
+    world.session.vm.memory.residency.want(ids[0], Some(other));
+    world.session.vm.memory.residency.want(ids[1], Some(favoured));
+    Pager::of(&mut world.session.vm).serve_residency();
     (0..4).for_each(|_| world.turn(0));
     assert_eq!(resident(&world), [B]);
 }
@@ -261,7 +260,7 @@ fn what_does_not_fit_beside_what_is_held_waits_and_is_no_end_of_its_device() {
         come(&mut world, 0, 1, A);
         world.pass(MIN_STAY);
         assert!(world.is_active(1), "{pieces}");
-        assert_eq!((resident(&world), world.session.rooms.memory.residency.wants.len()), (vec![C], 1));
+        assert_eq!((resident(&world), world.session.vm.memory.residency.wants.len()), (vec![C], 1));
     }
 }
 
@@ -276,14 +275,14 @@ fn what_serves_the_favoured_queue_leaves_for_no_other_and_all_else_does() {
     (0..3).for_each(|_| world.turn(0));
     assert_eq!(resident(&world), [A, B]);
     // The queue has had what it came to for a while, and something else that is gone by now just came for it.
-    let root = world.session.rooms.objects.processes[&1].device.as_ref().unwrap().root.0;
+    let root = world.session.vm.objects.processes[&1].device.as_ref().unwrap().root.0;
     let [favoured, other] = [0, 9].map(|queue| Demand { name: (root, queue), token: 1 });
     let wanted = id(&world, C);
-    let residency = &mut world.session.rooms.memory.residency;
+    let residency = &mut world.session.vm.memory.residency;
     residency.favoured = Some(favoured);
     residency.recent.push((AllocationId(u64::MAX), favoured, clock::now()));
     residency.want(wanted, Some(other));
-    Pager::of(&mut world.session.rooms).serve_residency();
+    Pager::of(&mut world.session.vm).serve_residency();
     (0..3).for_each(|_| world.turn(0));
     assert_eq!(resident(&world), [A, C]);
 }

@@ -25,15 +25,15 @@ fn world(blobs: &[(u32, u64)]) -> World {
     world.open(1);
     // Its page is where it was before, and takes nothing of the memory that is tested.
     for &(resource, pieces) in blobs {
-        world.session.create_vram_blob(resource, pieces * PIECE, false).unwrap();
-        world.session.attach(1, resource).unwrap();
+        world.session.blobs().create_vram_blob(resource, pieces * PIECE, false).unwrap();
+        world.session.blobs().attach(1, resource).unwrap();
     }
     world
 }
 
 /// Bytes of video memory that the CPU does not see.
 fn local(world: &World) -> u64 {
-    let memory = world.session.rooms.memory.allocations.memory();
+    let memory = world.session.vm.memory.allocations.memory();
     memory.length() - memory.aperture_bytes()
 }
 
@@ -56,17 +56,17 @@ fn done(world: &mut World, opcode: u32, argument: u32, resources: &[u32]) {
 }
 
 fn id(world: &World, resource: u32) -> AllocationId {
-    world.session.rooms.memory.blobs[&resource].allocation
+    world.session.vm.memory.blobs[&resource].allocation
 }
 
 fn is_resident(world: &World, resource: u32) -> bool {
-    matches!(world.session.rooms.memory.allocations.spot(id(world, resource)), Spot::Segment(..))
+    matches!(world.session.vm.memory.allocations.spot(id(world, resource)), Spot::Segment(..))
 }
 
 fn resident(world: &World) -> Vec<u32> {
     [A, B, C]
         .into_iter()
-        .filter(|resource| world.session.rooms.memory.blobs.contains_key(resource))
+        .filter(|resource| world.session.vm.memory.blobs.contains_key(resource))
         .filter(|resource| is_resident(world, *resource))
         .collect()
 }
@@ -74,9 +74,6 @@ fn resident(world: &World) -> Vec<u32> {
 /// How often an allocation is held, in all and by process 1.
 fn holds(world: &World, resource: u32) -> (u64, Option<u64>) {
     let id = id(world, resource);
-    let device = world.session.rooms.objects.processes[&1].device.as_ref().unwrap();
-    (
-        world.session.rooms.memory.allocations.get(id).unwrap().holds,
-        device.holds.get(&id).map(|hold| hold.count),
-    )
+    let device = world.session.vm.objects.processes[&1].device.as_ref().unwrap();
+    (world.session.vm.memory.allocations.get(id).unwrap().holds, device.holds.get(&id).map(|hold| hold.count))
 }

@@ -73,7 +73,7 @@ fn lists_that_say_something_unknown_are_refused_and_hold_nothing() {
     for priority in [memory::PRIORITY_MINIMUM, memory::PRIORITY_MAXIMUM] {
         done(&mut world, SET_PRIORITY, priority, &[A]);
         let id = id(&world, A);
-        assert_eq!(world.session.rooms.memory.allocations.get(id).unwrap().priority, priority);
+        assert_eq!(world.session.vm.memory.allocations.get(id).unwrap().priority, priority);
     }
 }
 
@@ -107,8 +107,8 @@ fn a_message_that_may_fail_does_where_only_what_is_held_or_named_itself_could_ma
     done(&mut world, MAKE_RESIDENT, 0, &[C]);
     done(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[A]);
     done(&mut world, EVICT, 0, &[A]);
-    world.session.create_vram_blob(B + 100, 3 * PIECE, false).unwrap();
-    world.session.attach(1, B + 100).unwrap();
+    world.session.blobs().create_vram_blob(B + 100, 3 * PIECE, false).unwrap();
+    world.session.blobs().attach(1, B + 100).unwrap();
     assert_eq!(
         status(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[A, B + 100]),
         Status::OutOfResources.word()
@@ -124,12 +124,12 @@ fn a_message_that_waits_is_answered_when_others_let_go() {
     (0..3).for_each(|_| world.turn(0));
     assert_eq!((world.answer(waits), resident(&world)), (None, vec![A]));
     // Its own memory leaves when it is needed, and the other one when it is told to.
-    let evictions = counted(&world.session.rooms.counters.evictions);
+    let evictions = counted(&world.session.vm.counters.evictions);
     done(&mut world, EVICT, 0, &[A]);
     (0..3).for_each(|_| world.turn(0));
     assert!(world.answer(waits).is_some_and(|(status, _)| status == Status::Ok.word()));
     assert_eq!(resident(&world), [B]);
-    assert_eq!(counted(&world.session.rooms.counters.evictions), evictions + 1);
+    assert_eq!(counted(&world.session.vm.counters.evictions), evictions + 1);
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn messages_that_wait_are_bounded() {
     for _ in 0..MAX_WAITS - 1 {
         ask(&mut world, MAKE_RESIDENT, 0, &[A]);
     }
-    assert_eq!(world.session.rooms.memory.residency.waiter_count(1), MAX_WAITS - 1);
+    assert_eq!(world.session.vm.memory.residency.waiter_count(1), MAX_WAITS - 1);
     ask(&mut world, MAKE_RESIDENT, 0, &[A]);
-    assert_eq!(world.session.rooms.memory.residency.waiter_count(1), MAX_WAITS);
+    assert_eq!(world.session.vm.memory.residency.waiter_count(1), MAX_WAITS);
     let refused = ask(&mut world, MAKE_RESIDENT, 0, &[A]);
     assert_eq!(world.answer(refused).map(|(status, _)| status), Some(Status::OutOfResources.word()));
     assert_eq!(holds(&world, A).0, MAX_WAITS as u64);
@@ -175,10 +175,10 @@ fn what_lies_in_the_way_moves_where_that_is_less_than_to_evict() {
     done(&mut world, EVICT, 0, &[B]);
     done(&mut world, EVICT, EVICT_NOW, &[A]);
     done(&mut world, EVICT, 0, &[C]);
-    world.session.create_vram_blob(A + 100, 3 * PIECE, false).unwrap();
-    world.session.attach(1, A + 100).unwrap();
+    world.session.blobs().create_vram_blob(A + 100, 3 * PIECE, false).unwrap();
+    world.session.blobs().attach(1, A + 100).unwrap();
     let counters = |world: &World| {
-        let counters = &world.session.rooms.counters;
+        let counters = &world.session.vm.counters;
         [&counters.evictions, &counters.relocations].map(counted)
     };
     let [evictions, relocations] = counters(&world);

@@ -103,7 +103,7 @@ impl Memory {
     }
 
     /// Of a guest process: whether the area of any of its contexts is evicted, and whether the device-wide one is.
-    pub(in crate::vgpu) fn areas_evicted_of(&self, of: u32) -> (bool, bool) {
+    pub fn areas_evicted_of(&self, of: u32) -> (bool, bool) {
         let mut evicted = (false, false);
         for area in self.areas.iter() {
             let owner = self.areas.owner(area.allocation).filter(|(owner, _)| *owner == of);

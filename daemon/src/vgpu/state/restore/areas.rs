@@ -184,9 +184,9 @@ mod tests {
     /// Words of a save area, as engines come to them.
     fn words<const N: usize>(session: &Session, area: SaveArea, offset: u64) -> [u64; N] {
         let bytes = 8 * N as u64;
-        let (tables, root) = (session.rooms.memory.tables.mapping(), session.rooms.memory.areas.root().0);
+        let (tables, root) = (session.vm.memory.tables.mapping(), session.vm.memory.areas.root().0);
         let run = resolve_one(tables, root, area.va + offset, bytes, Intent::Write).unwrap();
-        let file = session.rooms.memory.allocations.memory().file();
+        let file = session.vm.memory.allocations.memory().file();
         std::array::from_fn(|index| {
             let mut word = [0; 8];
             file.read_exact_at(&mut word, run.offset + 8 * index as u64).unwrap();

@@ -76,7 +76,7 @@ impl<'a> Builder<'a> {
 
     /// One more item of the process that is being built, or else of the VM.
     pub(super) fn charge(&self, kind: Kind, bytes: u64) -> Result<Charge, Invalid> {
-        let purse = self.purse.as_ref().unwrap_or(&self.session.rooms.purse);
+        let purse = self.purse.as_ref().unwrap_or(&self.session.vm.purse);
         purse.charge(kind, bytes).map_err(|over| over.to_string())
     }
 

@@ -38,7 +38,6 @@ use crate::vgpu::objects::budget::list_bytes;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::process::MAX_WAITS;
-use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::bytes::Bytes;
 use crate::vgpu::state::saved::engine::SavedMessage;
 use crate::vgpu::state::saved::memory::SavedAllocation;
@@ -124,7 +123,7 @@ impl Builder<'_> {
     /// An engine by its place, if this vGPU has it.
     pub(super) fn engine(&self, place: u32) -> Result<EngineAddress, Invalid> {
         let at = usize::try_from(place).ok().and_then(EngineAddress::from_index);
-        let at = at.filter(|at| at.engine < self.session.rooms.config.engines);
+        let at = at.filter(|at| at.engine < self.session.vm.config.engines);
         at.ok_or_else(|| format!("engine {place}, which this vGPU does not have"))
     }
 
@@ -224,7 +223,7 @@ impl Builder<'_> {
                         checked
                     }
                 };
-                let bands = self.session.rooms.config.bands;
+                let bands = self.session.vm.config.bands;
                 if let Some(engine) = self.engines.get_mut(place) {
                     // It is to be there after the standstill, to go on with it.
                     engine.block(&bands)?;
@@ -251,7 +250,7 @@ impl Builder<'_> {
             let at = at.ok_or_else(what)?;
             let origin = self.origin(&drain.2)?;
             let holder = Holder { context, doorbell };
-            let timeout = self.session.rooms.config.timeouts[node_index(at.node)];
+            let timeout = self.session.vm.config.timeouts[node_index(at.node)];
             let (last_queued, completed, since) = (drain.3, 0, now);
             self.waits.drains.push(Drain { holder, origin, last_queued, completed, since, timeout });
         }
@@ -263,13 +262,5 @@ impl Builder<'_> {
             }
         }
         Ok(())
-    }
-}
-
-impl Session {
-    /// Whether a node of this machine can be used.
-    pub(super) fn has_node(&self, node: NodeKind) -> bool {
-        node == NodeKind::Copy
-            || matches!(self.rooms.config.compute, crate::vgpu::config::Compute::Available(_))
     }
 }

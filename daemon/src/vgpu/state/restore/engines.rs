@@ -12,7 +12,7 @@ use campanile_host_gpu::engine::address::EngineAddress;
 
 impl Builder<'_> {
     pub(super) fn build_engines(&mut self) -> Result<(), Invalid> {
-        let places = EngineAddress::all(self.session.rooms.config.engines);
+        let places = EngineAddress::all(self.session.vm.config.engines);
         let known = self.saved.engines.len();
         ensure(known <= places.clone().count(), || format!("{known} engines"))?;
         for at in places {

@@ -175,7 +175,7 @@ fn lm_31_lm_50_what_is_restored_stands_still_is_connected_nowhere_and_is_counted
     let mut session = session(&Arc::new(config()));
     session.restore(&state).unwrap();
     for saved in &state.processes {
-        let device = session.rooms.objects.processes[&saved.context].device.as_ref().unwrap();
+        let device = session.vm.objects.processes[&saved.context].device.as_ref().unwrap();
         let was = saved.device.as_ref().unwrap();
         for ((_, context), was) in device.contexts.iter().zip(was.contexts.living()) {
             let held = context.held;
@@ -188,17 +188,17 @@ fn lm_31_lm_50_what_is_restored_stands_still_is_connected_nowhere_and_is_counted
         }
     }
     // References to memory follow from the rest.
-    for (id, it) in session.rooms.memory.allocations.iter() {
+    for (id, it) in session.vm.memory.allocations.iter() {
         let holds = [(2, 3), (7, 1)].into_iter().find(|held| held.0 == id.0).map_or(0, |held| held.1);
         let is_area = [4, 5, 9, 10, 24].contains(&id.0);
         let pins = u64::from([1, 8].contains(&id.0));
         assert_eq!((it.holds, it.pins, it.is_area), (holds, pins, is_area), "allocation {}", id.0);
     }
-    assert_eq!(session.rooms.objects.kernel_bytes, state.sources[0].bytes.0.len());
-    assert_eq!(session.rooms.engines.iter().map(|slot| slot.kernels_asked).collect::<Vec<_>>(), [1, 0]);
-    assert_eq!(session.rooms.memory.residency.paging.iter().copied().collect::<Vec<_>>(), [7]);
+    assert_eq!(session.vm.objects.kernel_bytes, state.sources[0].bytes.0.len());
+    assert_eq!(session.vm.engines.iter().map(|slot| slot.kernels_asked).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!(session.vm.memory.residency.paging.iter().copied().collect::<Vec<_>>(), [7]);
     // What comes next has a number that nothing had.
-    assert_eq!(session.rooms.memory.allocations.create_vram(4096).unwrap().0, 25);
+    assert_eq!(session.vm.memory.allocations.create_vram(4096).unwrap().0, 25);
 }
 
 /// Where in a state a value is: names of fields and places in lists.

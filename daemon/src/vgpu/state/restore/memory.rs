@@ -9,7 +9,7 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::invalid::Invalid;
 use super::invalid::ensure;
-use crate::vgpu::hotplug::detached::KeptBlob;
+use crate::vgpu::hotplug::absences::KeptBlob;
 use crate::vgpu::memory::blobs::Blob;
 use crate::vgpu::memory::save_areas::Areas;
 use crate::vgpu::memory::shown::Shown;

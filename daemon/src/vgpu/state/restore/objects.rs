@@ -23,6 +23,8 @@ use campanile_protocol::queue::ring;
 use super::builder::Builder;
 use super::invalid::Invalid;
 use super::invalid::ensure;
+use crate::vgpu::config::Compute;
+use crate::vgpu::config::Config;
 use crate::vgpu::doorbells::requests::DOORBELL_BYTES;
 use crate::vgpu::doorbells::room::LINE;
 use crate::vgpu::engines::kernels::KERNEL_OBJECT_BYTES;
@@ -54,6 +56,7 @@ use crate::vgpu::state::saved::row::SavedProgress;
 use crate::vgpu::state::saved::row::SavedTable;
 use crate::vgpu::submission::contexts::CONTEXT_BYTES;
 use crate::vgpu::submission::queues::QUEUE_BYTES;
+use campanile_host_gpu::engine::message::NodeKind;
 
 /// Longest quantum or grace period that a message could have set.
 const LONGEST: u64 = 100 * campanile_protocol::control::scheduling::MAX_TIME as u64;
@@ -82,6 +85,11 @@ fn table<S, T>(
         places.push((*generation, built));
     }
     Table::from_places(limit, places).ok_or_else(|| format!("the generation of a {what}"))
+}
+
+/// Whether a node of this machine can be used.
+fn has_node(config: &Config, node: NodeKind) -> bool {
+    node == NodeKind::Copy || matches!(config.compute, Compute::Available(_))
 }
 
 impl Builder<'_> {
@@ -138,7 +146,7 @@ impl Builder<'_> {
         device: &mut Device,
         saved: &SavedDevice,
     ) -> Result<(), Invalid> {
-        let highest = self.session.rooms.config.share.highest_band;
+        let highest = self.session.vm.config.share.highest_band;
         ensure(device.class.band() <= highest, || "its class was not granted".to_owned())?;
         let charges = self.charges(&saved.contexts, CONTEXT_BYTES)?;
         let contexts = table(MAX_CONTEXTS, &saved.contexts, "context", charges, |handle, context| {
@@ -156,9 +164,9 @@ impl Builder<'_> {
         saved: &SavedContext,
     ) -> Result<Context, Invalid> {
         let at = self.engine(saved.engine)?;
-        ensure(self.session.has_node(at.node), || format!("there is no {at} engine"))?;
+        ensure(has_node(self.session.config(), at.node), || format!("there is no {at} engine"))?;
         let scheduling = saved.scheduling.as_ref().map(Self::scheduling).transpose()?;
-        let highest = self.session.rooms.config.share.highest_band;
+        let highest = self.session.vm.config.share.highest_band;
         let granted = scheduling.is_none_or(|parameters| parameters.band <= highest);
         ensure(granted, || "its band was not granted".to_owned())?;
         let area = self.memory.build_area(of, false, handle, saved.area)?;
@@ -166,7 +174,7 @@ impl Builder<'_> {
             None => None,
             Some(fence) => {
                 ensure(fence < u64::MAX / 4, || format!("suspend fence {fence}"))?;
-                let global_cell = self.session.rooms.config.doorbell_modes.global_cell(at).unwrap_or(0);
+                let global_cell = self.session.vm.config.doorbell_modes.global_cell(at).unwrap_or(0);
                 let process = ProcessEntry {
                     generation: 0,
                     root: device.root.0,
@@ -176,7 +184,7 @@ impl Builder<'_> {
                     area_root: self.memory.areas.root().0,
                     area_va: device.area.map_or(0, |area| area.va),
                 };
-                let bands = self.session.rooms.config.bands;
+                let bands = self.session.vm.config.bands;
                 let engine = self.engines.get_mut(at.index()).ok_or_else(|| format!("no {at} engine"))?;
                 let block = engine.block(&bands)?;
                 if device.presence[at.index()].is_none() {
@@ -277,7 +285,7 @@ impl Builder<'_> {
                     context,
                     reserved: 0,
                 };
-                let bands = self.session.rooms.config.bands;
+                let bands = self.session.vm.config.bands;
                 let engine = self.engines.get_mut(at.index()).ok_or_else(|| format!("no {at} engine"))?;
                 let is_saved = place.is_saved || place.progress.is_some();
                 let taken = engine.block(&bands)?.tables.put_queue(entry, is_saved);

@@ -9,7 +9,6 @@ use crate::vgpu::memory::blobs::find_runs;
 use crate::vgpu::memory::segments::GuestSegment;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::objects::ids::AllocationId;
-use crate::vgpu::session::Session;
 
 /// Bytes that an entry of a page list can say, whole pages.
 const MAX_ENTRY: usize = 0x8000_0000;
@@ -25,28 +24,28 @@ fn entries(pieces: &[(u64, u64)]) -> Vec<MemEntry> {
     parts.collect()
 }
 
-impl Session {
+impl Devices<'_> {
     /// Looks for the pages of segments in guest memory, as far as that is known.
     pub(in crate::vgpu) fn find_guest_pages(&mut self) {
-        if self.rooms.memory.segments.unknown().is_empty() {
+        if self.vm.memory.segments.unknown().is_empty() {
             return;
         }
-        let Some(memory) = self.rooms.memory.guest_memory.clone() else { return };
-        for (id, pieces) in self.rooms.memory.segments.unknown().clone() {
-            let window = self.rooms.memory.allocations.memory().file();
+        let Some(memory) = self.vm.memory.guest_memory.clone() else { return };
+        for (id, pieces) in self.vm.memory.segments.unknown().clone() {
+            let window = self.vm.memory.allocations.memory().file();
             // Guest memory may come in several messages: what is not there yet may come.
             let Ok((runs, files)) = find_runs(&memory, window, &entries(&pieces)) else { continue };
-            self.rooms.memory.segments.found(id, GuestSegment::new(runs, files, pieces));
+            self.vm.memory.segments.found(id, GuestSegment::new(runs, files, pieces));
         }
         self.find_device_pages();
     }
 
     fn find_device_pages(&mut self) {
         let lost = |page: &crate::vgpu::objects::device_page::DevicePage| {
-            page.guest.is_none() && self.rooms.memory.allocations.guest_segment(page.allocation).is_some()
+            page.guest.is_none() && self.vm.memory.allocations.guest_segment(page.allocation).is_some()
         };
         let devices = self
-            .rooms
+            .vm
             .objects
             .processes
             .iter()
@@ -56,8 +55,8 @@ impl Session {
             .map(|(of, device)| (of, device.page.allocation, device.page.offset))
             .collect();
         for (context, allocation, offset) in missing {
-            let mapped = self.rooms.memory.map_guest_page(allocation, offset).ok().flatten();
-            if let Ok(device) = self.rooms.objects.device_mut(context) {
+            let mapped = self.vm.memory.map_guest_page(allocation, offset).ok().flatten();
+            if let Ok(device) = self.vm.objects.device_mut(context) {
                 device.page.guest = mapped;
             }
         }
@@ -66,17 +65,17 @@ impl Session {
     /// Everything begins to run: what guest memory does not have now is not there, and whose it is has lost its device.
     pub(in crate::vgpu) fn settle_guest_memory(&mut self) {
         self.find_guest_pages();
-        let gone: Vec<u16> = self.rooms.memory.segments.unknown().keys().copied().collect();
+        let gone: Vec<u16> = self.vm.memory.segments.unknown().keys().copied().collect();
         if gone.is_empty() {
             return;
         }
         let of_gone = |id: &AllocationId| {
-            self.rooms.memory.allocations.get(*id).is_some_and(|allocation| {
+            self.vm.memory.allocations.get(*id).is_some_and(|allocation| {
                 matches!(allocation.backing, Backing::Guest(segment) if gone.contains(&segment.0))
             })
         };
         let mut lost = Vec::new();
-        for (context, process) in &self.rooms.objects.processes {
+        for (context, process) in &self.vm.objects.processes {
             // A process that is away brings other pages.
             let Some(device) = process.device.as_ref().filter(|_| !process.is_away()) else { continue };
             let mapped = device.mappings.values().map(|mapping| mapping.allocation);
@@ -88,19 +87,20 @@ impl Session {
         if lost.is_empty() {
             return;
         }
-        self.rooms.journal.line(
+        self.vm.journal.line(
             Level::Error,
             format_args!("guest memory lacks pages of {} blobs: {} devices are lost", gone.len(), lost.len()),
         );
         // Pages that are not there are reached by nothing: engines fault on a segment that they do not know.
         for context in lost {
-            Devices::of(&mut self.rooms).put_device_in_error(context, device_page::DEVICE_STOPPED);
+            Devices::of(self.vm).put_device_in_error(context, device_page::DEVICE_STOPPED);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::vgpu::control::devices::Devices;
     use std::sync::Arc;
 
     use campanile_host_gpu::memory::vram::create_memfd;
@@ -157,24 +157,24 @@ mod tests {
     #[test]
     fn lm_45_guest_pages_are_found_as_guest_memory_comes_before_or_after_the_state() {
         let mut session = restored();
-        assert_eq!(session.rooms.memory.segments.unknown().len(), 2);
+        assert_eq!(session.vm.memory.segments.unknown().len(), 2);
         assert!(device(&mut session, OWNER).page.guest.is_none());
         session.set_guest_memory(guest_ram(&SEGMENTS[..1]));
-        assert_eq!(session.rooms.memory.segments.unknown().keys().copied().collect::<Vec<_>>(), [2]);
+        assert_eq!(session.vm.memory.segments.unknown().keys().copied().collect::<Vec<_>>(), [2]);
         let page = device(&mut session, OWNER).page.guest.clone().expect("its device page");
         assert_eq!(page.addresses[..2], [0x4000_6000, 0x4000_7000]);
         assert!(device(&mut session, 1).page.guest.is_none(), "it lies in video memory");
         session.set_guest_memory(guest_ram(&SEGMENTS));
-        assert!(session.rooms.memory.segments.unknown().is_empty());
+        assert!(session.vm.memory.segments.unknown().is_empty());
         let after = device(&mut session, OWNER).page.guest.clone().unwrap();
         assert!(Arc::ptr_eq(&page.mapping, &after.mapping), "it is mapped once");
-        session.settle_guest_memory();
+        Devices::of(&mut session.vm).settle_guest_memory();
         assert_eq!(statuses(&mut session), [device_page::DEVICE_ACTIVE; 2]);
         // The other way round.
         let mut session = crate::vgpu::testing::session(&Arc::new(config()));
         session.set_guest_memory(guest_ram(&SEGMENTS));
         session.restore(&golden()).unwrap();
-        assert!(session.rooms.memory.segments.unknown().is_empty());
+        assert!(session.vm.memory.segments.unknown().is_empty());
         assert!(device(&mut session, OWNER).page.guest.is_some());
     }
 
@@ -184,7 +184,7 @@ mod tests {
         for found in [&SEGMENTS[1..], &SEGMENTS[..1], &[]] {
             let mut session = restored();
             session.set_guest_memory(guest_ram(if found.is_empty() { &[(0x1000, 4096)] } else { found }));
-            session.settle_guest_memory();
+            Devices::of(&mut session.vm).settle_guest_memory();
             let expected = [device_page::DEVICE_ACTIVE, device_page::DEVICE_STOPPED];
             assert_eq!(statuses(&mut session), expected, "{found:?}");
         }
@@ -196,7 +196,7 @@ mod tests {
         state.processes[1].away = Some(SavedAway { token: 77, names: 1 << 40, ..SavedAway::default() });
         let mut session = session(&Arc::new(config()));
         session.restore(&state).unwrap();
-        session.settle_guest_memory();
+        Devices::of(&mut session.vm).settle_guest_memory();
         assert_eq!(statuses(&mut session), [device_page::DEVICE_ACTIVE; 2]);
     }
 }

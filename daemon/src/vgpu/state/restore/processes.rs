@@ -18,7 +18,7 @@ use super::claims::MAX_RING;
 use super::invalid::Invalid;
 use super::invalid::ages;
 use super::invalid::ensure;
-use crate::vgpu::hotplug::detached::KeptBlob;
+use crate::vgpu::hotplug::absences::KeptBlob;
 use crate::vgpu::memory::blobs::ATTACHED_BYTES;
 use crate::vgpu::memory::blobs::BLOB_BYTES;
 use crate::vgpu::memory::blobs::Blob;
@@ -70,7 +70,7 @@ impl Builder<'_> {
         ensure(count <= MAX_PROCESSES as usize, || format!("{count} processes"))?;
         for process in &saved.processes {
             let context = process.context;
-            let purse = self.session.rooms.config.budget.process();
+            let purse = self.session.vm.config.budget.process();
             self.purse = Some(purse.map_err(|over| format!("process {context}: {over}"))?);
             let is_new = context != 0 && !self.processes.contains_key(&context);
             ensure(is_new, || format!("process {context}: its number"))?;
@@ -122,7 +122,7 @@ impl Builder<'_> {
             let is_its = name.wrapping_sub(parked.names) <= u64::from(u32::MAX);
             ensure(is_its && (is_vram || !mappable), || format!("the blob that it calls {name:#x}"))?;
             let charge =
-                self.session.rooms.purse.charge(Kind::Blobs, BLOB_BYTES).map_err(|over| over.to_string())?;
+                self.session.vm.purse.charge(Kind::Blobs, BLOB_BYTES).map_err(|over| over.to_string())?;
             let blob = Blob { allocation, is_vram, mappable, shown: Shown::No, name: Some(name), charge };
             let before = self.memory.kept.insert(name, KeptBlob { blob, owner: own });
             let bound = self.memory.kept.len() + self.memory.blobs.len() <= MAX_BLOBS;

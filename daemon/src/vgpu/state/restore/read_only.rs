@@ -23,8 +23,8 @@ const WRITABLE: u64 = 16_777_216;
 
 /// What an engine comes to at an address of the first process.
 fn look(session: &Session, va: u64, intent: Intent) -> Result<u64, Miss> {
-    let root = session.rooms.objects.processes[&1].device.as_ref().unwrap().root;
-    resolve_one(session.rooms.memory.tables.mapping(), root.0, va, 4096, intent).map(|run| run.offset)
+    let root = session.vm.objects.processes[&1].device.as_ref().unwrap().root;
+    resolve_one(session.vm.memory.tables.mapping(), root.0, va, 4096, intent).map(|run| run.offset)
 }
 
 /// A session with one mapping that allows no stores, and one that does, of memory that may move.
@@ -68,31 +68,31 @@ fn mcdm_54_a_mapping_that_allows_no_stores_allows_none_wherever_its_memory_went(
     let (mut session, ids) = with_read_only();
     for id in ids {
         // No engine runs: what waits for none happens at once.
-        Deferred::of(&mut session.rooms).start_eviction(id);
-        Deferred::of(&mut session.rooms).run_pending();
-        assert_eq!(session.rooms.memory.allocations.spot(id), Spot::Evicted);
+        Deferred::of(&mut session.vm).start_eviction(id);
+        Deferred::of(&mut session.vm).run_pending();
+        assert_eq!(session.vm.memory.allocations.spot(id), Spot::Evicted);
     }
     for va in [READ_ONLY, WRITABLE] {
         assert_eq!(look(&session, va, Intent::Read), Err(Miss::Evicted(va)));
     }
     for id in ids {
-        assert!(session.rooms.memory.allocations.bring_back(id, session.rooms.memory.residency.epoch));
-        session.rooms.memory.remap(id, &mut session.rooms.journal);
+        assert!(session.vm.memory.allocations.bring_back(id, session.vm.memory.residency.epoch));
+        session.vm.memory.remap(id, &mut session.vm.journal);
     }
     assert_access(&session, "evicted and brought back");
     for (id, va) in ids.into_iter().zip([READ_ONLY, WRITABLE]) {
         let before = look(&session, va, Intent::Read).unwrap();
-        let free = session.rooms.memory.allocations.memory().local().iter().last().unwrap().0;
-        Deferred::of(&mut session.rooms).start_relocation(Relocation { id, target: free });
-        Deferred::of(&mut session.rooms).run_pending();
+        let free = session.vm.memory.allocations.memory().local().iter().last().unwrap().0;
+        Deferred::of(&mut session.vm).start_relocation(Relocation { id, target: free });
+        Deferred::of(&mut session.vm).run_pending();
         assert_ne!(look(&session, va, Intent::Read).unwrap(), before, "it has moved");
     }
     assert_access(&session, "moved within video memory");
-    Recovery::of(&mut session.rooms).purge_memory();
+    Recovery::of(&mut session.vm).purge_memory();
     for id in ids {
-        assert_eq!(session.rooms.memory.allocations.spot(id), Spot::Evicted);
-        assert!(session.rooms.memory.allocations.bring_back(id, session.rooms.memory.residency.epoch));
-        session.rooms.memory.remap(id, &mut session.rooms.journal);
+        assert_eq!(session.vm.memory.allocations.spot(id), Spot::Evicted);
+        assert!(session.vm.memory.allocations.bring_back(id, session.vm.memory.residency.epoch));
+        session.vm.memory.remap(id, &mut session.vm.journal);
     }
     assert_access(&session, "after a reset of the adapter");
 }

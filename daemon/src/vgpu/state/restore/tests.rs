@@ -28,6 +28,7 @@ use crate::vgpu::memory::vidmm::quota::Quota;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::session::Session;
+use crate::vgpu::state::restore::install::check_immutable;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::memory::SavedPlace;
 use crate::vgpu::state::saved::process::SavedContext;
@@ -309,7 +310,7 @@ fn pre_68_pre_69_an_engine_that_is_restored_has_the_bands_of_the_operator_before
     session.restore(&golden()).unwrap();
     for node in [NodeKind::Compute, NodeKind::Copy] {
         let at = EngineAddress::new(0, node);
-        let process = session.rooms.engines[at.index()].process().unwrap();
+        let process = session.vm.engines[at.index()].process().unwrap();
         assert_eq!(bands_of(process).normal_share, 37, "{at}");
     }
 }
@@ -319,7 +320,7 @@ fn lm_54_fence_ids_of_a_restored_engine_go_on_where_they_were() {
     let mut session = session(&Arc::new(config()));
     session.restore(&golden()).unwrap();
     let at = EngineAddress::new(0, NodeKind::Copy);
-    let slot = &mut session.rooms.engines[at.index()];
+    let slot = &mut session.vm.engines[at.index()];
     assert_eq!((slot.fences.submitted(), slot.fences.completed(), slot.taken), (4, 4, 4));
     // The id that its process would give for a reset now.
     assert_eq!(slot.process_mut().unwrap().reset_engine().unwrap(), 4);
@@ -331,7 +332,7 @@ fn lm_54_tdr_53_what_was_handed_back_before_a_move_has_not_completed_after_it() 
     state.engines[1].completed = 2;
     let mut session = session(&Arc::new(config()));
     session.restore(&state).unwrap();
-    let slot = &mut session.rooms.engines[EngineAddress::new(0, NodeKind::Copy).index()];
+    let slot = &mut session.vm.engines[EngineAddress::new(0, NodeKind::Copy).index()];
     assert_eq!((slot.fences.submitted(), slot.fences.completed()), (4, 2));
     assert_eq!(slot.process_mut().unwrap().reset_engine().unwrap(), 2);
     let saved = session.save().unwrap();
@@ -385,16 +386,16 @@ fn lm_34_lm_33_every_setting_that_a_guest_has_seen_must_be_the_same_where_its_st
     (other.name, other.spin) = ("another".to_owned(), Duration::ZERO);
     other.timeouts = [Duration::from_secs(1); 2];
     other.bands.normal_share = 50;
-    assert_eq!(session(&Arc::new(other)).check_immutable(&saved), Ok(()));
+    assert_eq!(check_immutable(&other, &saved), Ok(()));
 }
 
 #[test]
 fn lm_33_a_state_of_another_kind_of_vgpu_does_not_fit() {
     let session = session(&Arc::new(config()));
     let mut other = session.immutable();
-    assert_eq!(session.check_immutable(&other), Ok(()));
+    assert_eq!(check_immutable(session.config(), &other), Ok(()));
     other.vram_bytes *= 2;
-    assert_eq!(session.check_immutable(&other).unwrap_err().field, "vram_bytes");
+    assert_eq!(check_immutable(session.config(), &other).unwrap_err().field, "vram_bytes");
 }
 
 #[test]
@@ -403,7 +404,7 @@ fn lm_31_a_session_of_which_anything_was_asked_takes_no_state_and_no_memory() {
     let changes: [Change; 2] = [
         // A guest process, which has no memory yet.
         |session| session.create_context(5).unwrap(),
-        |session| assert!(session.rooms.memory.allocations.create_vram(4096).is_ok()),
+        |session| assert!(session.vm.memory.allocations.create_vram(4096).is_ok()),
     ];
     for change in changes {
         let config = Arc::new(config());
@@ -430,8 +431,8 @@ fn an_engine_that_is_restored_knows_the_native_fences_of_the_state() {
         assert_eq!(handle, state.fences[0].1, "{node:?}");
     }
     // And its page is found where the process has it open.
-    let root = session.rooms.objects.processes[&OWNER].device.as_ref().unwrap().root;
-    let run = resolve_one(session.rooms.memory.tables.mapping(), root.0, 1 << 30, 8, Intent::Write).unwrap();
+    let root = session.vm.objects.processes[&OWNER].device.as_ref().unwrap().root;
+    let run = resolve_one(session.vm.memory.tables.mapping(), root.0, 1 << 30, 8, Intent::Write).unwrap();
     assert_eq!((run.segment, run.offset), (SegmentId::FENCES, 3 * 4096));
 }
 
@@ -448,7 +449,7 @@ fn lm_50_a_doorbell_is_dead_where_it_says_so_and_where_its_device_is_and_alive_e
         change(&mut state);
         let mut session = session(&Arc::new(config()));
         session.restore(&state).unwrap();
-        let device = session.rooms.objects.processes[&OWNER].device.as_ref().unwrap();
+        let device = session.vm.objects.processes[&OWNER].device.as_ref().unwrap();
         let found = [0, 2].map(|index| device.doorbells.get(Handle::new(index, 1)).unwrap());
         assert_eq!(found.map(|doorbell| doorbell.state), expected);
         let is_alive = expected.map(|state| state == DoorbellState::Retry);
@@ -461,7 +462,7 @@ fn a_context_of_a_state_counts_its_queues() {
     let mut session = session(&Arc::new(config()));
     session.restore(&golden()).unwrap();
     let counts = |of: u32| {
-        let device = session.rooms.objects.processes[&of].device.as_ref().unwrap();
+        let device = session.vm.objects.processes[&of].device.as_ref().unwrap();
         device.contexts.iter().map(|(_, context)| context.queues).collect::<Vec<_>>()
     };
     assert_eq!((counts(1), counts(OWNER)), (vec![1], vec![4, 0]));

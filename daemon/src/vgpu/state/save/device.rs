@@ -1,6 +1,7 @@
 //! The device of a guest process, as data.
 
 use super::snapshot::Collected;
+use super::snapshot::Saver;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::objects::mapping::GpuMapping;
 use crate::vgpu::objects::paging_queue::Change;
@@ -11,7 +12,6 @@ use crate::vgpu::objects::process::Doorbell;
 use crate::vgpu::objects::process::Queue;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::objects::table::Table;
-use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::process::SavedBuffer;
 use crate::vgpu::state::saved::process::SavedContext;
 use crate::vgpu::state::saved::process::SavedDevice;
@@ -75,9 +75,9 @@ fn save_queue(queue: &Queue) -> SavedQueue {
     }
 }
 
-impl Session {
+impl Saver<'_> {
     fn save_context(&self, of: u32, context: &Context, collected: &mut Collected) -> SavedContext {
-        let process = self.rooms.engines[context.at.index()].process();
+        let process = self.vm.engines[context.at.index()].process();
         let scheduling = context.scheduling.map(|parameters| SavedScheduling {
             band: parameters.band as u32,
             level: parameters.level,
@@ -98,7 +98,7 @@ impl Session {
     }
 
     fn save_doorbell(&self, doorbell: &Doorbell) -> SavedDoorbell {
-        let process = self.rooms.engines[doorbell.at.index()].process();
+        let process = self.vm.engines[doorbell.at.index()].process();
         let place = process.zip(doorbell.hw_queue).map(|(process, queue)| {
             let place = process.tables.queue_place(queue);
             SavedQueuePlace {

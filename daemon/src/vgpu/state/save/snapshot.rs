@@ -18,7 +18,8 @@ use std::sync::atomic::Ordering;
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::Config;
 use crate::vgpu::engines::slot::EngineSlot;
-use crate::vgpu::hotplug::detached::KeptBlob;
+use crate::vgpu::hotplug::absences::Absences;
+use crate::vgpu::hotplug::absences::KeptBlob;
 use crate::vgpu::memory::blobs::Shown;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::vram::Place;
@@ -50,6 +51,7 @@ use crate::vgpu::state::saved::row::SavedFence;
 use crate::vgpu::state::saved::row::SavedMap;
 use crate::vgpu::state::saved::row::SavedOrigin;
 use crate::vgpu::state::saved::row::SavedResident;
+use crate::vgpu::vm::Vm;
 
 /// Why the state of a session cannot be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -152,7 +154,7 @@ pub fn immutable_of(config: &Config) -> Immutable {
 impl Session {
     /// What a vGPU must be like for its state to become that of this one, or the other way round.
     pub fn immutable(&self) -> Immutable {
-        immutable_of(&self.rooms.config)
+        immutable_of(&self.vm.config)
     }
 
     /// Everything of it that is not immutable and in neither memory.
@@ -160,26 +162,39 @@ impl Session {
     /// # Errors
     /// It does not stand still.
     pub fn save(&self) -> Result<SavedSession, SaveError> {
-        if !self.rooms.freeze.is_frozen() {
+        Saver { vm: &self.vm, away: &self.away }.save()
+    }
+}
+
+/// What the state is taken of.
+#[derive(Debug)]
+pub(super) struct Saver<'a> {
+    pub(super) vm: &'a Vm,
+    away: &'a Absences,
+}
+
+impl Saver<'_> {
+    fn save(&self) -> Result<SavedSession, SaveError> {
+        if !self.vm.freeze.is_frozen() {
             return Err(SaveError::NotFrozen);
         }
         self.check_settled()?;
         let now = clock::now();
         let mut collected = Collected::default();
-        let engines = self.rooms.engines.iter().map(|slot| save_engine(slot, &mut collected, now)).collect();
-        let drains = self.rooms.doorbells.drains.iter().map(|drain| {
+        let engines = self.vm.engines.iter().map(|slot| save_engine(slot, &mut collected, now)).collect();
+        let drains = self.vm.doorbells.drains.iter().map(|drain| {
             let origin = collected.origin(&drain.origin);
             SavedDrain(drain.holder.context, drain.holder.doorbell.0, origin, drain.last_queued)
         });
         let drains = drains.collect();
-        let residents = self.rooms.memory.residency.waiters.iter().map(|waiter| {
+        let residents = self.vm.memory.residency.waiters.iter().map(|waiter| {
             let allocations = waiter.allocations.iter().map(|id| id.0).collect();
             SavedResident(collected.origin(&waiter.origin), allocations)
         });
         let residents = residents.collect();
         // Last, when it is known which work is waited for.
         let devices: BTreeMap<u32, _> = self
-            .rooms
+            .vm
             .objects
             .processes
             .iter()
@@ -187,7 +202,7 @@ impl Session {
                 Some((*context, self.save_device(*context, process.device.as_ref()?, &mut collected)))
             })
             .collect();
-        let processes = self.rooms.objects.processes.iter().map(|(context, process)| {
+        let processes = self.vm.objects.processes.iter().map(|(context, process)| {
             let device = devices.get(context).cloned();
             SavedProcess {
                 away: self.save_away(*context, process),
@@ -195,12 +210,12 @@ impl Session {
             }
         });
         let processes = processes.collect();
-        let waiting = match &self.rooms.memory.window {
+        let waiting = match &self.vm.memory.window {
             Window::Awaited(waiting) => waiting.as_slice(),
             Window::Open | Window::Never => &[],
         };
-        let maps = waiting.iter().chain(&self.rooms.memory.residency.deferred);
-        let standing = &self.rooms.config.standing;
+        let maps = waiting.iter().chain(&self.vm.memory.residency.deferred);
+        let standing = &self.vm.config.standing;
         Ok(SavedSession {
             allocations: self.save_allocations(),
             blobs: self.save_blobs(),
@@ -214,13 +229,13 @@ impl Session {
             residents,
             maps: maps.map(|(resource, offset, token)| SavedMap(*resource, *offset, token.0)).collect(),
             due: self
-                .rooms
+                .vm
                 .objects
                 .due
                 .iter()
                 .map(|(token, outcome)| (token.0, refusal_number(*outcome)))
                 .collect(),
-            retired: self.rooms.memory.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
+            retired: self.vm.memory.retired.iter().map(|(segment, token)| (*segment, token.0)).collect(),
             names: self.away.contexts.iter().map(|(name, own)| (*name, *own)).collect(),
             adapter_resets: milliseconds(standing.reset_ages(now)),
             quarantine: standing.quarantined().map(|quarantine| quarantine.why),
@@ -231,15 +246,12 @@ impl Session {
     fn check_settled(&self) -> Result<(), SaveError> {
         let is_on_its_way = |blob: &crate::vgpu::memory::blobs::Blob| blob.shown == Shown::Moving;
         let unsettled = [
-            (!self.rooms.engines.pending.is_empty(), "what waits for engines"),
-            (!self.rooms.engines.suspending.is_empty(), "a suspend"),
-            (self.rooms.memory.blobs.values().any(is_on_its_way), "a move"),
-            (self.rooms.memory.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
-            (self.rooms.engines.iter().any(EngineSlot::hears), "an engine"),
-            (
-                self.rooms.engines.iter().any(|slot| !slot.in_flight.is_empty()),
-                "a buffer in a hardware queue",
-            ),
+            (!self.vm.engines.pending.is_empty(), "what waits for engines"),
+            (!self.vm.engines.suspending.is_empty(), "a suspend"),
+            (self.vm.memory.blobs.values().any(is_on_its_way), "a move"),
+            (self.vm.memory.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
+            (self.vm.engines.iter().any(EngineSlot::hears), "an engine"),
+            (self.vm.engines.iter().any(|slot| !slot.in_flight.is_empty()), "a buffer in a hardware queue"),
         ];
         match unsettled.into_iter().find(|(is_unsettled, _)| *is_unsettled) {
             Some((_, what)) => Err(SaveError::NotSettled(what)),
@@ -256,12 +268,12 @@ impl Session {
             Backing::Vram(Some(Place::Host(offset))) => SavedPlace::Host(offset),
             Backing::Guest(segment) => SavedPlace::Guest(segment.0),
         };
-        let all = self.rooms.memory.allocations.iter();
+        let all = self.vm.memory.allocations.iter();
         all.map(|(id, it)| SavedAllocation(id.0, it.size, place(it.backing), it.priority)).collect()
     }
 
     fn save_blobs(&self) -> Vec<SavedBlob> {
-        let all = self.rooms.memory.blobs.iter().map(|(resource, blob)| {
+        let all = self.vm.memory.blobs.iter().map(|(resource, blob)| {
             let is_shown = blob.shown == Shown::Yes;
             SavedBlob(*resource, blob.allocation.0, blob.is_vram, blob.mappable, is_shown)
         });
@@ -277,15 +289,15 @@ impl Session {
     }
 
     fn save_segments(&self) -> Vec<SavedSegment> {
-        let all = self.rooms.memory.segments.all_pieces().into_iter();
+        let all = self.vm.memory.segments.all_pieces().into_iter();
         all.map(|(id, pieces)| SavedSegment { id, pieces: pieces.to_vec() }).collect()
     }
 
     fn save_fences(&self) -> Vec<SavedFence> {
-        let open = self.rooms.fences.iter().filter(|(index, _)| self.rooms.fences.is_open(*index));
+        let open = self.vm.fences.iter().filter(|(index, _)| self.vm.fences.is_open(*index));
         let row = |(index, global): (u32, campanile_protocol::handle::Handle)| {
-            let value = self.rooms.fences.value(index)?.load(Ordering::Acquire);
-            Some(SavedFence(index, global.0, self.rooms.fences.kind(index)?, value))
+            let value = self.vm.fences.value(index)?.load(Ordering::Acquire);
+            Some(SavedFence(index, global.0, self.vm.fences.kind(index)?, value))
         };
         open.filter_map(row).collect()
     }
@@ -396,29 +408,27 @@ mod tests {
         let changes: [(&str, Change); 6] = [
             ("what waits for engines", |session| {
                 let (barrier, action) = (Barrier::default(), Action::Answer(Token(1)));
-                session.rooms.engines.pending.push(Pending { barrier, action, charges: Vec::new() });
+                session.vm.engines.pending.push(Pending { barrier, action, charges: Vec::new() });
             }),
             ("a suspend", |session| {
-                let suspending = session.rooms.engines.hold(
-                    &mut session.rooms.objects,
-                    &session.rooms.config.supervisor,
+                let suspending = session.vm.engines.hold(
+                    &mut session.vm.objects,
+                    &session.vm.config.supervisor,
                     OWNER,
                     CONTEXT,
                     |held| held.by_guest = true,
                 );
-                session.rooms.engines.suspending.push(suspending.unwrap());
+                session.vm.engines.suspending.push(suspending.unwrap());
             }),
-            ("a move", |session| {
-                session.rooms.memory.blobs.values_mut().next().unwrap().shown = Shown::Moving
-            }),
+            ("a move", |session| session.vm.memory.blobs.values_mut().next().unwrap().shown = Shown::Moving),
             ("an eviction", |session| {
-                let id = session.rooms.memory.allocations.iter().next().unwrap().0;
-                session.rooms.memory.allocations.get_mut(id).unwrap().is_moving = true;
+                let id = session.vm.memory.allocations.iter().next().unwrap().0;
+                session.vm.memory.allocations.get_mut(id).unwrap().is_moving = true;
             }),
-            ("an engine", |session| Lifecycle::of(&mut session.rooms).start_process_again(COPY).unwrap()),
+            ("an engine", |session| Lifecycle::of(&mut session.vm).start_process_again(COPY).unwrap()),
             ("a buffer in a hardware queue", |session| {
                 let flight = InFlight { fence_id: 5, entry: 0, suspends: 0, owner: None };
-                session.rooms.engines[COPY.index()].in_flight.push_back(flight);
+                session.vm.engines[COPY.index()].in_flight.push_back(flight);
             }),
         ];
         for (what, change) in changes {

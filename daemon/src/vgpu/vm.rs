@@ -21,7 +21,7 @@ use super::timer::Timer;
 
 /// What one VM has of one vGPU, from its objects to its doorbells.
 #[derive(Debug)]
-pub struct Rooms {
+pub struct Vm {
     /// What the operator wants.
     pub config: Arc<Config>,
     /// What is counted.
@@ -48,7 +48,7 @@ pub struct Rooms {
     pub doorbells: Doorbells,
 }
 
-impl Rooms {
+impl Vm {
     /// Empty, over this video memory.
     ///
     /// # Errors

@@ -1,0 +1,77 @@
+//! What the operator asks of a vGPU, done.
+
+use super::Session;
+use crate::vgpu::control::errands::as_answer;
+use crate::vgpu::control::errands::describe;
+use crate::vgpu::control::history::history;
+use crate::vgpu::control::orders::Answer;
+use crate::vgpu::control::orders::Errand;
+use crate::vgpu::control::orders::Order;
+use crate::vgpu::control::tuning::Tuning;
+use crate::vgpu::power::freeze::standing_still;
+use crate::vgpu::tdr::liveness_checks::Watch;
+use crate::vgpu::tdr::reason::Reason;
+use crate::vgpu::tdr::recovery::Recovery;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::NodeKind;
+use serde_json::json;
+use std::sync::Arc;
+
+/// The operator has changed what can be changed. What was measured by old timeouts goes on by the new ones.
+fn tune(session: &mut Session, tuning: Tuning) -> Answer {
+    session.vm.config = Arc::new(session.vm.config.tuned(tuning));
+    let config = &session.vm.config;
+    for at in session.vm.engines.addresses() {
+        if let Some(id) = session.vm.engines[at.index()].supervised {
+            config.supervisor.retune(id, config.watched_timeout(at.node), config.share);
+        }
+    }
+    session.look_at = Watch::default();
+    session.look_at.keep_looking(&mut session.vm);
+    Ok(json!({ "weight": tuning.share.weight, "cap_percent": tuning.share.cap / 10 }))
+}
+
+impl Session {
+    /// The operator has asked for something.
+    pub(super) fn run_errands(&mut self) {
+        for errand in self.vm.config.orders.take() {
+            self.obey(errand);
+        }
+    }
+
+    fn obey(&mut self, errand: Errand) {
+        let only_looks = matches!(errand.order, Order::Describe | Order::History(_) | Order::Tune(_));
+        if self.vm.freeze.is_stopping() && !only_looks {
+            return errand.answer(Err(standing_still()));
+        }
+        let answer = match errand.order {
+            // Answered when it is there.
+            Order::EnterD3 => return self.power().enter_d3(Some(errand)),
+            Order::Leave(limit) => return self.hotplug().leave(errand, limit),
+            Order::Stay => self.hotplug().stay(),
+            Order::Describe => describe(&self.vm, self.power.name()),
+            Order::History(last) => as_answer(&history(&self.vm, last)),
+            Order::Tune(tuning) => tune(self, tuning),
+            Order::ResetEngine(at) => Recovery::of(&mut self.vm).reset_by_order(at),
+            Order::ResetAdapter => {
+                let text = "the operator asked for it";
+                let case = Recovery::of(&mut self.vm).open_case(
+                    EngineAddress::new(0, NodeKind::Compute),
+                    Reason::Forced,
+                    text,
+                    None,
+                );
+                Ok(
+                    json!({ "report": case.number, "devices_lost": Recovery::of(&mut self.vm).reset_adapter(case) }),
+                )
+            }
+            Order::EnterD0 => {
+                if self.power().leave_d3() {
+                    self.power().resume_from_d3();
+                }
+                Ok(json!({ "power": self.power.name() }))
+            }
+        };
+        errand.answer(answer);
+    }
+}
