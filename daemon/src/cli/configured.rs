@@ -1,8 +1,10 @@
 //! `campanile serve` as its command line and the files say together.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use clap::ArgMatches;
 use clap::CommandFactory;
 use clap::FromArgMatches;
@@ -13,6 +15,7 @@ use crate::config::command_line;
 use crate::config::fault::Fault;
 use crate::config::fault::Faults;
 use crate::config::fault::Place;
+use crate::config::files::DEFAULT;
 use crate::config::known::Options;
 use crate::config::read;
 use crate::config::settings::Settings;
@@ -41,15 +44,29 @@ pub fn options() -> Options {
     Options::of(serve.unwrap_or_default())
 }
 
-/// Reads a command line of `campanile serve`, and the files that it names.
+/// Reads a command line of `campanile serve`, and the files that it names: those of an installed daemon, where it names none and no vGPU.
 ///
 /// # Errors
 /// It is none, or files are not right: [`Faults`].
 pub fn read(line: Vec<OsString>) -> anyhow::Result<Configured> {
+    read_or(line, Path::new(DEFAULT))
+}
+
+/// The file of a command line, if it is to be read: one that says itself what is served is whole without that of the installed
+/// daemon, which may be there and run.
+fn file<'a>(arguments: &'a ServeArguments, installed: &'a Path) -> anyhow::Result<Option<&'a Path>> {
+    if arguments.config.is_some() || arguments.socket.is_some() || !arguments.vgpu.is_empty() {
+        return Ok(arguments.config.as_deref());
+    }
+    let exists = installed.try_exists().with_context(|| format!("looking for {}", installed.display()))?;
+    Ok(exists.then_some(installed))
+}
+
+fn read_or(line: Vec<OsString>, installed: &Path) -> anyhow::Result<Configured> {
     let given = serve_matches(&line)?;
     let arguments = ServeArguments::from_arg_matches(&given)?;
     let options = options();
-    let Some(path) = &arguments.config else {
+    let Some(path) = file(&arguments, installed)? else {
         let (settings, said) = (Settings::default(), said(&options, &given));
         return Ok(Configured { arguments, settings, said });
     };
@@ -213,6 +230,32 @@ mod tests {
         line.push(file.into());
         line.extend(more.iter().map(Into::into));
         read(line)
+    }
+
+    #[test]
+    fn the_installed_file_is_read_where_the_command_line_names_neither_a_file_nor_a_vgpu() {
+        let folder = tempfile::tempdir().unwrap();
+        let (installed, other) = (folder.path().join("campanile.toml"), folder.path().join("other.toml"));
+        let names = |arguments: &[&str]| -> Vec<String> {
+            let line = ["campanile", "serve"].iter().chain(arguments).map(Into::into).collect();
+            let vgpus = crate::cli::options::vgpus(&super::read_or(line, &installed).unwrap());
+            vgpus.into_iter().map(|vgpu| vgpu.name).collect()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(names(&[]), none, "there is none");
+        for (file, name) in [(&installed, "a"), (&other, "b")] {
+            fs::write(file, format!("[[vgpu]]\nname = \"{name}\"\nsocket = \"/{name}\"\nvram = \"64M\"\n"))
+                .unwrap();
+        }
+        assert_eq!(names(&["--spin", "5"]), ["a"]);
+        assert_eq!(names(&["--config", other.to_str().unwrap()]), ["b"]);
+        assert_eq!(names(&["--vgpu", "name=c,socket=/c,vram=64M"]), ["c"]);
+        assert_eq!(names(&["--socket", "/c", "--vram", "64M"]), ["vgpu0"]);
+        let both = ["--config", other.to_str().unwrap(), "--vgpu", "name=c,socket=/c,vram=64M"];
+        assert_eq!(names(&both), ["b", "c"]);
+        fs::write(&installed, "spin = \"many\"\n").unwrap();
+        let wrong = super::read_or(vec!["campanile".into(), "serve".into()], &installed).unwrap_err();
+        assert!(wrong.to_string().contains("campanile.toml:1:8: "), "{wrong}");
     }
 
     #[test]
