@@ -101,7 +101,7 @@ vm_expect() {
 }
 
 # Waits until the guest's init takes commands.
-vm_ready() { vm_expect "$1" 60 'ready *' >/dev/null; }
+vm_ready() { vm_expect "$1" 120 'ready *' >/dev/null; }
 
 tag=0
 # Sends a command to the guest, with its length: a serial port that nobody reads in time loses what it is sent, and the
