@@ -20,6 +20,7 @@ use crate::measure::doorbells;
 use crate::measure::doorbells::DoorbellFigures;
 use crate::measure::doorbells::Settings;
 use crate::measure::figures::Figures;
+use crate::measure::guests;
 use crate::measure::memory;
 use crate::measure::migration::figures::Figures as MigrationFigures;
 use crate::measure::migration::measurement as migration;
@@ -74,8 +75,8 @@ pub fn demo(arguments: &MeasureArguments) -> anyhow::Result<()> {
     };
     say("starting a daemon, attaching a guest");
     let daemon = DaemonProcess::start(&arguments.engine.to_arguments())?;
-    let device = round_trips::open_guest(&daemon.socket())?;
-    let picture = if round_trips::can_compute(&device) {
+    let device = guests::open_guest(&daemon.socket())?;
+    let picture = if guests::can_compute(&device) {
         let report = render(arguments, &device)?;
         say(&format!(
             "rendered {} pixels through a user-mode queue in {:.1} ms (one CPU: {:.1} ms); {} differ from the CPU's; {}",
@@ -87,7 +88,7 @@ pub fn demo(arguments: &MeasureArguments) -> anyhow::Result<()> {
         say("no compute node (the daemon's log says why): no picture, only copies");
         None
     };
-    let has_compute = round_trips::can_compute(&device);
+    let has_compute = guests::can_compute(&device);
     drop(device);
     if let Some(file) = arguments.timeline.as_deref().filter(|_| has_compute) {
         let timeline = scene::record(&arguments.engine.to_arguments())?;
@@ -248,7 +249,7 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             let profiles = [Profile::Default, Profile::Latency].map(|profile| {
                 let engine = EngineArguments { profile, ..measure.engine.clone() };
                 let (slice, arguments) = (engine.slice(), engine.to_arguments());
-                scheduling::Settings { profile: profile.to_string(), slice, arguments }
+                scheduling::settings::Settings { profile: profile.to_string(), slice, arguments }
             });
             let effort = if measure.quick {
                 scheduling::Effort { rounds: 1, windows: 3, submissions: 100 }

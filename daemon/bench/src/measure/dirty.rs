@@ -25,9 +25,9 @@ use campanile_host_gpu::dirty::requests::BasisHandle;
 use campanile_host_gpu::dirty::tracker::Tracker;
 use serde::Serialize;
 
-use super::round_trips::can_compute;
-use super::round_trips::open_guest;
-use super::round_trips::user_round_trips;
+use super::guests::can_compute;
+use super::guests::open_guest;
+use super::guests::user_round_trips;
 use campanile_daemon::vgpu::memory::dirty::TrackerBoard;
 
 /// A store to each word.

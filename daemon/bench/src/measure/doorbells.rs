@@ -23,8 +23,8 @@ use campanile_test_vmm::vm::LoopbackVm;
 use serde::Serialize;
 
 use super::daemon::DaemonProcess;
-use super::round_trips::open_guest;
-use super::round_trips::user_round_trips;
+use super::guests::open_guest;
+use super::guests::user_round_trips;
 
 /// Turns of one queue alone and among many: machines change while they are measured.
 const TURNS: u64 = 10;

@@ -19,7 +19,7 @@ use campanile_host_gpu::memory::vram::create_memfd;
 use serde::Serialize;
 
 use super::daemon::DaemonProcess;
-use super::round_trips::open_guest;
+use super::guests::open_guest;
 use campanile_daemon::vgpu::memory::vidmm::ranges::Ranges;
 
 const MIB: u64 = 1 << 20;

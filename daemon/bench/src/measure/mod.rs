@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod dirty;
 pub mod doorbells;
 pub mod figures;
+pub mod guests;
 pub mod memory;
 pub mod migration;
 pub mod peer;

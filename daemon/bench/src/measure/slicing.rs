@@ -19,9 +19,9 @@ use campanile_guest_driver::user_queue::UserQueue;
 use serde::Serialize;
 
 use super::daemon::DaemonProcess;
-use super::round_trips::can_compute;
-use super::round_trips::open_guest;
-use super::round_trips::user_round_trips;
+use super::guests::can_compute;
+use super::guests::open_guest;
+use super::guests::user_round_trips;
 
 /// Arithmetic that cannot be shortened, and one store: about 4 ns a turn and thread on a CPU.
 const WORK: &str = "

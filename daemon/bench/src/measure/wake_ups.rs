@@ -26,9 +26,9 @@ use rustix::thread::sched_setaffinity;
 use serde::Serialize;
 
 use super::daemon::DaemonProcess;
+use super::guests::open_guest;
+use super::guests::user_queue;
 use super::peer::Peer;
-use super::round_trips::open_guest;
-use super::round_trips::user_queue;
 
 /// How long an engine, and a bare process, has nothing to do before it is woken: longer than an engine polls.
 const SLEEP: Duration = Duration::from_millis(6);

@@ -11,8 +11,8 @@ use campanile_host_gpu::sched::policy::EntityId;
 use campanile_host_gpu::sched::policy::Policy;
 use serde::Serialize;
 
-use super::figures::Spread;
 use super::random::Random;
+use super::spread::Spread;
 
 /// Events measured.
 const EVENTS: usize = 200_000;

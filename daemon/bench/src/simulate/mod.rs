@@ -19,4 +19,5 @@ pub mod machine;
 pub mod options;
 pub mod picture;
 pub mod random;
+pub mod spread;
 pub mod svg;

@@ -8,7 +8,7 @@ use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::capset::NODE_COPY;
 
-use super::Check;
+use super::check::Check;
 use crate::target::Machine;
 
 /// How long any of these may take before it counts as never.

@@ -14,7 +14,7 @@ use campanile_protocol::capset::NODE_COMPUTE;
 use campanile_protocol::capset::NODE_FLAG_AVAILABLE;
 use zerocopy::IntoBytes;
 
-use super::Check;
+use super::check::Check;
 use crate::target::Machine;
 
 /// How long any of these may take before it counts as never.

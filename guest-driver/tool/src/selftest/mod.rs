@@ -6,21 +6,13 @@
 //!            └─ contexts    many queues, suspended contexts
 //! ```
 
+pub mod check;
 pub mod contexts;
 pub mod device;
 pub mod transport;
 
-use crate::target::Machine;
 use crate::target::Target;
-
-/// One claim, and how it is tried on a machine that other checks use, too.
-#[derive(Debug, Clone, Copy)]
-pub struct Check {
-    /// The claim.
-    pub claim: &'static str,
-    /// Tries it; the error says what is not so.
-    pub holds: fn(&Machine) -> anyhow::Result<()>,
-}
+use check::Check;
 
 /// All checks.
 pub fn checks() -> Vec<Check> {

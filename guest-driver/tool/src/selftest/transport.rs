@@ -11,7 +11,7 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 
-use super::Check;
+use super::check::Check;
 use crate::target::Machine;
 use crate::target::WithTransport;
 

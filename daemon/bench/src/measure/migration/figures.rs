@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::socket_copy::SocketCopy;
+use super::socket_copy::per_second;
 
 /// One pass, as the source's daemon counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -54,11 +55,6 @@ impl Move {
         let micros: u64 = live().map(|pass| pass.microseconds).sum();
         per_second(bytes, micros)
     }
-}
-
-/// A rate.
-pub fn per_second(bytes: u64, micros: u64) -> f64 {
-    bytes as f64 * 1e6 / (micros.max(1)) as f64
 }
 
 /// What an innocent guest got done, in round trips per second.

@@ -52,7 +52,7 @@ impl Innocent {
         let (begun, before) = (Instant::now(), self.count.load(Ordering::Relaxed));
         let result = during()?;
         let done = self.count.load(Ordering::Relaxed) - before;
-        Ok((super::figures::per_second(done, u64::try_from(begun.elapsed().as_micros())?), result))
+        Ok((super::socket_copy::per_second(done, u64::try_from(begun.elapsed().as_micros())?), result))
     }
 
     /// Ends it.

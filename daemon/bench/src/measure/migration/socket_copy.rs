@@ -7,7 +7,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::figures::per_second;
+/// A rate.
+pub fn per_second(bytes: u64, micros: u64) -> f64 {
+    bytes as f64 * 1e6 / (micros.max(1)) as f64
+}
 
 /// Bytes of a write.
 const CHUNK: usize = 1 << 20;

@@ -18,7 +18,8 @@ use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_test_vmm::vm::LoopbackVm;
 
-use super::loss::LIMIT;
+/// How long anything may take.
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs until somebody stores [`ENOUGH`].
 const ENDLESS: &str = "

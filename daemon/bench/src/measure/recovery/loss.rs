@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -16,10 +15,8 @@ use campanile_test_vmm::vm::LoopbackVm;
 use serde::Serialize;
 
 use super::guilty::Guilty;
-use crate::measure::round_trips::can_compute;
-
-/// How long anything may take.
-pub const LIMIT: Duration = Duration::from_secs(60);
+use super::guilty::LIMIT;
+use crate::measure::guests::can_compute;
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -20,7 +20,7 @@ use campanile_test_vmm::vm::LoopbackVm;
 use serde::Serialize;
 
 use super::guilty::Guilty;
-use super::loss::LIMIT;
+use super::guilty::LIMIT;
 use crate::measure::cpu_time;
 use crate::measure::daemon::DaemonProcess;
 

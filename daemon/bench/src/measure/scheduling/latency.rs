@@ -25,16 +25,16 @@ use campanile_host_gpu::node::clock;
 use campanile_host_gpu::vulkan::request::IN_FLIGHT;
 use serde::Serialize;
 
-use super::Settings;
 use super::guest::Busy;
 use super::guest::LIMIT;
 use super::guest::Load;
 use super::guest::Work;
 use super::guest::compute_engine;
 use super::guest::wait_for_spares;
+use super::settings::Settings;
 use crate::measure::daemon::DaemonProcess;
-use crate::measure::round_trips::attach;
-use crate::measure::round_trips::open_guest;
+use crate::measure::guests::attach;
+use crate::measure::guests::open_guest;
 
 /// How long a dispatch that is in the way takes, alone.
 const LONG: Duration = Duration::from_millis(500);

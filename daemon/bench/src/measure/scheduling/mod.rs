@@ -6,7 +6,6 @@
 //!                      └─ control socket ── status: time held, as the supervisor charges it; slices and what they took
 //! ```
 
-use std::ffi::OsString;
 use std::fmt;
 use std::time::Duration;
 
@@ -15,11 +14,13 @@ use serde::Serialize;
 pub mod guest;
 pub mod latency;
 pub mod scene;
+pub mod settings;
 pub mod shares;
 
 use guest::Load;
 use latency::InTheWay;
 use latency::LatencyFigures;
+use settings::Settings;
 use shares::Case;
 use shares::ShareFigures;
 
@@ -32,17 +33,6 @@ pub struct Effort {
     pub windows: usize,
     /// Urgent submissions of each way in a round.
     pub submissions: u64,
-}
-
-/// The daemons of one profile.
-#[derive(Debug)]
-pub struct Settings {
-    /// Its name.
-    pub profile: String,
-    /// How long its slices are to take.
-    pub slice: Duration,
-    /// Their arguments.
-    pub arguments: Vec<OsString>,
 }
 
 /// All figures.

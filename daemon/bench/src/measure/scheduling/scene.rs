@@ -17,7 +17,7 @@ use super::guest::LIMIT;
 use super::guest::Load;
 use super::guest::Work;
 use crate::measure::daemon::DaemonProcess;
-use crate::measure::round_trips::attach;
+use crate::measure::guests::attach;
 use campanile_daemon::operator::client;
 use campanile_daemon::operator::verb::Verb;
 

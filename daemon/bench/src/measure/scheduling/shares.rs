@@ -11,7 +11,7 @@ use super::guest::Busy;
 use super::guest::Load;
 use super::guest::compute_engine;
 use crate::measure::daemon::DaemonProcess;
-use crate::measure::round_trips::open_guest;
+use crate::measure::guests::open_guest;
 
 /// What is measured at a time.
 const WINDOW: Duration = Duration::from_secs(1);
