@@ -1,5 +1,7 @@
 //! The `campanile` executable: the daemon, and with the feature `bench` what measures it.
 
+mod log_output;
+
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
@@ -18,6 +20,8 @@ use campanile_test_vmm::pause::allocator::VcpuAllocator;
 use campanile_top::args::TopArguments;
 use clap::Parser;
 use clap::Subcommand;
+
+use self::log_output::Output;
 
 /// `bench migrate` stops guest threads of its own anywhere, but not with the allocator's lock. For a thread that is none
 /// it is two additions a call.
@@ -77,13 +81,8 @@ fn run(command: DaemonCommand) -> anyhow::Result<()> {
 
 /// Standard error, with as much of each VM as it may say.
 fn start_log() {
-    let mut builder = env_logger::Builder::from_env(env_logger::Env::default());
     let has_filter = std::env::var_os(FILTER).is_some();
-    if !has_filter {
-        // The level that is set says it, and may change while the daemon serves.
-        builder.filter_level(log::LevelFilter::Trace);
-    }
-    let logger = builder.build();
+    let logger = Output::new(has_filter);
     log::set_max_level(if has_filter { logger.filter() } else { log::LevelFilter::Info });
     // Nothing was there before.
     let _first = log::set_boxed_logger(Box::new(Limited(logger)));

@@ -8,6 +8,7 @@ use clap::Subcommand;
 
 use super::engines::EngineArguments;
 use super::holding::HoldingArguments;
+use super::log_format::LogFormat;
 use super::log_level::LogLevel;
 use super::migration::MigrateArguments;
 use super::migration::MigrationArguments;
@@ -83,6 +84,7 @@ pub struct InspectArguments {
 #[derive(Debug, Args)]
 pub struct ServeArguments {
     /// Configuration, as TOML; files that end in .toml in the folder conf.d beside it add to it. What the command line says wins.
+    /// Without it /etc/campanile/campanile.toml, where that is there and the command line names no vGPU.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Socket of a single vGPU.
@@ -117,6 +119,9 @@ pub struct ServeArguments {
     /// What is logged, and what is more urgent; where RUST_LOG is set, that says it.
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
     pub log_level: LogLevel,
+    /// How a line of log looks.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormat,
     /// Account to serve as, once what only root can open is open: NAME or UID, and where wanted :GROUP or :GID.
     #[arg(long, value_name = "USER")]
     pub user: Option<UserSpec>,

@@ -1,5 +1,7 @@
 //! `campanile ctl`: one command over the control socket, and its answer for people.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use serde_json::Value;
 
@@ -9,12 +11,23 @@ use super::gantt::Timeline;
 use super::gantt::label;
 use super::migration;
 use super::table::Table;
+use super::trace;
 use super::vram;
 use crate::operator::client;
 use crate::operator::verb::Verb;
 
 /// Asks, and prints what came of it.
 pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
+    if let Verb::Trace { vgpu, perfetto, seconds, .. } = &arguments.verb {
+        let time = Duration::from_secs(*seconds);
+        let result = trace::record(&arguments.control, vgpu.as_deref(), perfetto, time)?;
+        if arguments.json {
+            println!("{}", serde_json::to_string_pretty(&result)?);
+        } else {
+            print!("{}", lines(&result));
+        }
+        return Ok(());
+    }
     let result = client::ask(&arguments.control, &arguments.verb)?;
     if let Verb::Timeline { svg: Some(file), .. } = &arguments.verb {
         let picture = gantt::draw(&serde_json::from_value(result.clone())?)?;
@@ -66,7 +79,8 @@ fn lines(result: &Value) -> String {
 }
 
 fn status(result: &Value) -> String {
-    let mut vgpus = Table::new(&["VGPU", "VM", "ALLOWED", "MEMORY", "ALLOCATED", "SOCKET"]);
+    let mut vgpus =
+        Table::new(&["VGPU", "VM", "ALLOWED", "MEMORY", "ALLOCATED", "BY KERNEL", "BY DOORBELL", "SOCKET"]);
     let mut engines = Table::new(&["VGPU", "NODE", "ENGINE", "PID", "SPARE", "DOORBELLS", "IN FLIGHT"]);
     let mut budgets = Table::new(&["VGPU", "HELD FOR VM", "OF", "ITEMS", "OF", "REFUSED"]);
     let mut processes = Table::new(&["VGPU", "PROCESS", "DEVICE", "QUEUES", "KERNELS", "MAPPED"]);
@@ -83,7 +97,8 @@ fn status(result: &Value) -> String {
             Value::String(why) => format!("no: {why}"),
             _ => "yes".to_owned(),
         };
-        vgpus.row([name.clone(), vm, allowed, memory, allocated, word(&vgpu["socket"])]);
+        let [kernel, user] = ["kernel", "user"].map(|mode| word(&vgpu["submissions"][mode]));
+        vgpus.row([name.clone(), vm, allowed, memory, allocated, kernel, user, word(&vgpu["socket"])]);
         let budget = &vgpu["budget"];
         let kib = |of: &Value| format!("{} KiB", of["bytes"].as_u64().unwrap_or(0) >> 10);
         let (held, limit) = (&budget["held"], &budget["limit"]);
@@ -238,7 +253,8 @@ mod tests {
         let daemon = json!({ "pid": 42, "confined": true, "dumpable": false, "no_new_privs": true,
             "threads": [thread("control", "0000000000000000"), thread("main", "00000000000000c0"), thread("main", "00000000000000c0")] });
         let text = status(&json!({ "daemon": daemon, "vgpus": [
-            { "name": "a", "socket": "/run/a", "vram_bytes": 64 << 20, "vm_connected": true, "session": {
+            { "name": "a", "socket": "/run/a", "vram_bytes": 64 << 20, "vm_connected": true,
+              "submissions": { "kernel": 4711, "user": 815 }, "session": {
                 "engines": [{ "node": "copy", "state": "asleep", "pid": 7, "spare": "ready",
                               "doorbells_in_use": 1, "buffers_in_flight": 0 },
                             { "node": "copy", "engine": 1, "state": "off", "spare": "none", "doorbells_in_use": 0,
@@ -251,7 +267,17 @@ mod tests {
             { "name": "c", "engine_processes": { "limits": "cgroup", "why": null, "threads_by": [], "memory_bytes": null, "cpus": 2,
               "last_process": null } },
         ] }));
-        for part in ["connected", "64 MiB", "/run/b", "asleep", "ready", "lost: hung", "8 KiB", "copy@1"] {
+        for part in [
+            "connected",
+            "64 MiB",
+            "/run/b",
+            "asleep",
+            "ready",
+            "lost: hung",
+            "8 KiB",
+            "copy@1",
+            "4711       815 ",
+        ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         for row in [

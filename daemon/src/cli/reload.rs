@@ -19,8 +19,9 @@ use crate::host::source::Source;
 use crate::host::source::Wanted;
 
 /// Options that change while the daemon serves. All others need a restart.
-const LIVE: [&str; 12] = [
+const LIVE: [&str; 13] = [
     "log-level",
+    "log-format",
     "tdr-timeout",
     "tdr-timeout-compute",
     "tdr-timeout-copy",
@@ -84,6 +85,7 @@ impl Source for Reread {
             }
         }
         configured.arguments.log_level.set();
+        configured.arguments.log_format.set();
         Ok(Wanted { options, changed, restart })
     }
 }

@@ -51,6 +51,10 @@ pub fn run(_arguments: ServeArguments) -> anyhow::Result<()> {
     let line: Vec<OsString> = env::args_os().collect();
     let configured = configured::read(line.clone())?;
     configured.arguments.log_level.set();
+    configured.arguments.log_format.set();
+    if let Some(file) = &configured.settings.file {
+        log::info!("configuration: {}", file.display());
+    }
     let identity = configured.arguments.user.as_ref().map(Identity::find).transpose();
     let identity = configured.at("user", identity.map_err(Into::into))?;
     let mut options = held_options(&configured)?;

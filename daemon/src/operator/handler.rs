@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::node::clock;
 use serde_json::Value;
 use serde_json::json;
 
@@ -23,6 +24,7 @@ use super::vgpu::describe;
 use super::vgpu::measure;
 use super::vgpu::recall;
 use super::vgpu::show;
+use super::vgpu::trace;
 use crate::confine::confiner::Confiner;
 use crate::confine::status;
 use crate::migration::error::MigrationError;
@@ -112,6 +114,17 @@ impl Handler {
                 };
                 let last = last.map(Duration::from_millis);
                 Ok(json!({ "vgpus": wanted.iter().map(|vgpu| recall(vgpu, last)).collect::<Vec<_>>() }))
+            }
+            Verb::Trace { vgpu, since_ns, from, .. } => {
+                let now = clock::monotonic();
+                let since = since_ns.map_or(now, Duration::from_nanos);
+                let wanted = match vgpu {
+                    Some(name) => Arc::new(vec![self.vgpu(name)?]),
+                    None => self.roster.all(),
+                };
+                let each =
+                    wanted.iter().map(|of| trace(of, now.saturating_sub(since), from.get(&of.name).copied()));
+                Ok(json!({ "now_ns": clock::nanoseconds(now), "vgpus": each.collect::<Vec<_>>() }))
             }
             Verb::Reset { vgpu, node } => self.command(vgpu, Order::ResetEngine(node.map(|name| name.0))),
             Verb::Notify { vgpu, node, mode } => {

@@ -1,5 +1,6 @@
 //! What the operator can say.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -218,6 +219,29 @@ pub enum Verb {
         #[arg(long, value_name = "FILE")]
         #[serde(skip)]
         svg: Option<PathBuf>,
+    },
+    /// Write what happens from now on into a file that ui.perfetto.dev and chrome://tracing open.
+    Trace {
+        /// The vGPU; all without it.
+        #[arg(long, value_name = "NAME")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vgpu: Option<String>,
+        /// Nanoseconds of the host's monotonic clock: what engines ran since then. On the socket only, as all that follows is not.
+        #[arg(skip)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since_ns: Option<u64>,
+        /// The sequence number of the first event that is wanted, by vGPU; of others events are kept from now on.
+        #[arg(skip)]
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        from: BTreeMap<String, u64>,
+        /// The file.
+        #[arg(long, value_name = "FILE")]
+        #[serde(skip)]
+        perfetto: PathBuf,
+        /// For how long; an interrupt ends it before.
+        #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        #[serde(skip)]
+        seconds: u64,
     },
 }
 

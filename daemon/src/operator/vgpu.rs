@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::UNIX_EPOCH;
 
@@ -72,6 +73,14 @@ pub struct Vgpu {
     pub log: Arc<LogLimit>,
 }
 
+impl Vgpu {
+    /// Buffers of user-mode queues that its engines have retired.
+    pub fn user_submissions(&self) -> u64 {
+        let each = EngineAddress::all(self.engines).map(|at| self.meters.user_submissions(at));
+        each.fold(0, u64::saturating_add)
+    }
+}
+
 /// All that is known of it now.
 pub fn describe(vgpu: &Vgpu) -> Value {
     let mut fields = Map::new();
@@ -85,6 +94,7 @@ pub fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("vram_available_bytes".to_owned(), json!(budget.available));
     fields.insert("tuning".to_owned(), show_tuning(&vgpu.current.get()));
     fields.insert("nodes".to_owned(), show_nodes(vgpu));
+    fields.insert("submissions".to_owned(), show_submissions(vgpu));
     fields.insert("submit_to_fence".to_owned(), show_latency(vgpu));
     fields.insert("budget".to_owned(), show_budget(&vgpu.budget));
     fields.insert("engine_processes".to_owned(), vgpu.held.describe());
@@ -111,6 +121,21 @@ pub fn recall(vgpu: &Vgpu, last: Option<Duration>) -> Value {
     }
 }
 
+/// What has happened to it: what engines ran in the `last` time, and the events from this sequence number on.
+pub fn trace(vgpu: &Vgpu, last: Duration, from: Option<u64>) -> Value {
+    let recorded = vgpu.counters.measures.recorder.read(from);
+    let mut answer = recall(vgpu, Some(last));
+    if let (Value::Object(answer), Ok(Value::Object(recorded))) =
+        (&mut answer, serde_json::to_value(recorded))
+    {
+        answer.extend(recorded);
+        answer.insert("user_submissions".to_owned(), json!(vgpu.user_submissions()));
+        let mut departure = vgpu.endpoint.departure.describe();
+        answer.insert("passes".to_owned(), departure["progress"]["passes"].take());
+    }
+    answer
+}
+
 /// What it had of each node, and what was due to it.
 fn show_nodes(vgpu: &Vgpu) -> Value {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -120,6 +145,11 @@ fn show_nodes(vgpu: &Vgpu) -> Value {
                 "due_ns": nanoseconds(times.due), "wanted_ns": nanoseconds(times.wanted) })
     };
     EngineAddress::all(vgpu.engines).map(node).collect()
+}
+
+/// Buffers of its kernel-mode queues that came, and of its user-mode queues that engines have retired.
+fn show_submissions(vgpu: &Vgpu) -> Value {
+    json!({ "kernel": vgpu.counters.submissions.load(Ordering::Relaxed), "user": vgpu.user_submissions() })
 }
 
 /// From SUBMIT to the fence: how many, and how long all of them together.
@@ -159,6 +189,7 @@ pub fn measure(vgpu: &Vgpu) -> Value {
     let counts = vgpu.counters.all().into_iter().chain(vgpu.shell_counters.all());
     let mut counts: Map<String, Value> =
         counts.map(|(name, count)| (name.to_owned(), json!(count))).collect();
+    counts.insert("user_submissions".to_owned(), json!(vgpu.user_submissions()));
     counts.insert("refused_by_budget".to_owned(), json!(vgpu.budget.standing().refused));
     counts.insert("quarantined".to_owned(), json!(u64::from(vgpu.standing.quarantined().is_some())));
     json!({ "name": vgpu.name, "counters": counts })

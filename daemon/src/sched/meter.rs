@@ -1,16 +1,19 @@
 //! What each vGPU had of a node, and what was due to it: for the operator; nothing is decided by it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
+use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::sched::parameters::WHOLE_ENGINE;
 
 use super::share::Share;
 use super::turns::EngineId;
+use super::user_submissions::UserSubmissions;
 
 /// Times of one node of a vGPU, over all engine processes that it has had.
 #[derive(Debug, Default)]
@@ -18,6 +21,7 @@ pub struct Meter {
     held_ns: AtomicU64,
     due_ns: AtomicU64,
     wanted_ns: AtomicU64,
+    user_submissions: UserSubmissions,
 }
 
 /// Times of a node.
@@ -44,6 +48,25 @@ impl Meters {
         for (sum, time) in parts {
             sum.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
+    }
+
+    /// An engine of this node begins, over this shared block.
+    pub fn engine_begins(&self, at: EngineAddress, block: &Arc<Mapping>) {
+        if let Some(meter) = self.0.get(at.index()) {
+            meter.user_submissions.follow(block);
+        }
+    }
+
+    /// It has ended.
+    pub fn engine_has_ended(&self, at: EngineAddress) {
+        if let Some(meter) = self.0.get(at.index()) {
+            meter.user_submissions.leave();
+        }
+    }
+
+    /// Buffers of user-mode queues that a node has retired so far.
+    pub fn user_submissions(&self, at: EngineAddress) -> u64 {
+        self.0.get(at.index()).map_or(0, |meter| meter.user_submissions.total())
     }
 
     /// The times of a node so far.
@@ -96,10 +119,16 @@ impl Dues {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::memory::mapping::Access;
+    use campanile_host_gpu::memory::mapping::Mapping;
+    use campanile_host_gpu::memory::vram::create_memfd;
+    use campanile_protocol::engine::scheduling::USER_SUBMISSIONS;
 
     use super::Dues;
     use super::Meters;
@@ -142,5 +171,37 @@ mod tests {
         meters.add(at, Times { held: Duration::from_nanos(1), ..Times::default() });
         assert_eq!(meters.times(at), Times { held: Duration::from_nanos(4), ..times });
         assert_eq!(meters.times(EngineAddress::new(0, NodeKind::Copy)), Times::default());
+    }
+
+    #[test]
+    fn user_mode_submissions_are_added_up_over_the_blocks_of_a_node() {
+        let at = EngineAddress::new(0, NodeKind::Copy);
+        let block = || {
+            let file = create_memfd("block", 1 << 16).unwrap();
+            Arc::new(Mapping::new(file, 0, 1 << 16, Access::ReadWrite).unwrap())
+        };
+        let say = |block: &Mapping, count: u64| {
+            block.word(USER_SUBMISSIONS).unwrap().store(count, Ordering::Relaxed);
+        };
+        let meters = Meters::default();
+        let (first, second) = (block(), block());
+        assert_eq!(meters.user_submissions(at), 0);
+        meters.engine_begins(at, &first);
+        say(&first, 5);
+        assert_eq!((meters.user_submissions(at), meters.user_submissions(at)), (5, 5));
+        say(&first, 7);
+        meters.engine_has_ended(at);
+        say(&first, 8);
+        assert_eq!(meters.user_submissions(at), 7, "it has ended");
+        // The next process works on the same block.
+        meters.engine_begins(at, &first);
+        say(&first, 10);
+        meters.engine_begins(at, &second);
+        say(&second, 1);
+        assert_eq!(meters.user_submissions(at), 10);
+        // It says what cannot be.
+        say(&second, 0);
+        assert_eq!(meters.user_submissions(at), 10);
+        assert_eq!(meters.user_submissions(EngineAddress::new(0, NodeKind::Compute)), 0);
     }
 }

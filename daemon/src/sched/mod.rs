@@ -20,5 +20,6 @@ pub mod signal_budget;
 pub mod suspends;
 pub mod thread;
 pub mod turns;
+mod user_submissions;
 pub mod wake_sources;
 pub mod watchdog;

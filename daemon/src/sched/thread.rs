@@ -128,6 +128,7 @@ impl Supervisor {
     /// What an engine has of its node is added up there, from now on.
     pub fn meter(&self, engine: EngineId, meters: &Arc<Meters>) {
         if let Some(entity) = self.shared.lock().engines.get_mut(&engine) {
+            meters.engine_begins(entity.at, &entity.handle.shared);
             entity.meters = Some(Arc::clone(meters));
         }
     }
@@ -148,6 +149,9 @@ impl Supervisor {
         let mut entities = self.shared.lock();
         if let Some(entity) = entities.engines.remove(&engine) {
             self.shared.wake_sources.unwatch(engine, &entity.handle.asks);
+            if let Some(meters) = &entity.meters {
+                meters.engine_has_ended(entity.at);
+            }
         }
         entities.gone.push(engine);
         drop(entities);

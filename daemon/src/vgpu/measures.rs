@@ -4,6 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::recorder::Recorder;
+
 /// Upper ends of the buckets of [`Latencies`], in microseconds; what takes longer is in one more.
 pub const BOUNDS_US: [u64; 14] = [
     10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000,
@@ -55,6 +57,8 @@ impl Latencies {
 pub struct Measures {
     /// From the SUBMIT of a buffer to the fence that it ends with.
     pub submit_to_fence: Latencies,
+    /// What happens, while someone traces it.
+    pub recorder: Recorder,
     /// Resets of engines and of everything, by the number of what led to them.
     resets: [AtomicU64; CAUSES],
 }

@@ -47,6 +47,7 @@ pub mod measures;
 pub mod memory;
 pub mod objects;
 pub mod power;
+pub mod recorder;
 pub mod session;
 pub mod state;
 pub mod submission;

@@ -13,7 +13,6 @@ use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use campanile_daemon::vgpu::state::restore::install::check_immutable;
 use campanile_daemon::frontend::gpu::device::GpuDevice;
 use campanile_daemon::frontend::vhost::answers::Answers;
 use campanile_daemon::frontend::vhost::device::Device;
@@ -39,6 +38,7 @@ use campanile_daemon::vgpu::memory::vidmm::quota::Pool;
 use campanile_daemon::vgpu::memory::vidmm::quota::Quota;
 use campanile_daemon::vgpu::memory::vidmm::vram::VideoMemory;
 use campanile_daemon::vgpu::session::Session;
+use campanile_daemon::vgpu::state::restore::install::check_immutable;
 use campanile_daemon::vgpu::state::saved::SavedSession;
 use campanile_daemon::vgpu::tdr::policy::Policy;
 use campanile_daemon::vgpu::tdr::reports::Clerk;

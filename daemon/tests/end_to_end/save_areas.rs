@@ -270,7 +270,8 @@ fn pre_32_pre_33_areas_of_what_runs_stay_however_many_others_want_room() {
                 break;
             }
             // Where everything stands still, what ran is put aside; its areas have not moved since.
-            let (of_contexts, of_devices) = moving.ask(|device| device.session().memory().areas_evicted_of(1));
+            let (of_contexts, of_devices) =
+                moving.ask(|device| device.session().memory().areas_evicted_of(1));
             was_there &= !of_contexts && !of_devices;
         }
         point.wait(Some(NEVER)).unwrap();

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use campanile_daemon::operator::client;
 use serde_json::Value;
+use serde_json::json;
 
 use crate::served::Served;
 use crate::work::work;
@@ -36,8 +38,11 @@ fn collect(value: &Value, place: &str, into: &mut BTreeMap<String, BTreeSet<&'st
     into.entry(place.to_owned()).or_default().insert(kind);
 }
 
-/// What the guide says of each place: the kinds, and whether it may be absent.
-fn told() -> BTreeMap<String, (BTreeSet<&'static str>, bool)> {
+/// The kinds of values of a place, and whether it may be absent.
+pub(crate) type Told = (BTreeSet<&'static str>, bool);
+
+/// What the guide says of each place.
+pub(crate) fn told() -> BTreeMap<String, Told> {
     let block = PAGE.split("```text\n").find(|block| block.starts_with("status ")).unwrap();
     let lines = block.split("```").next().unwrap().lines();
     let line = |line: &'static str| {
@@ -58,6 +63,9 @@ fn every_answer_is_as_the_guide_has_it() {
         for verb in ["status", "metrics", "migration", "timeline", "reload"] {
             collect(&served.ask(&[verb]), verb, &mut seen);
         }
+        let verb = json!({ "verb": "trace", "since_ns": 0, "from": { "a": 0 } });
+        let trace = client::ask(&served.folder.file("control"), &serde_json::from_value(verb).unwrap());
+        collect(&trace.unwrap(), "trace", &mut seen);
     });
     let spec = format!("name=c,socket={},vram=64M", served.folder.file("c.sock").display());
     for (place, verb) in [

@@ -81,6 +81,8 @@ fn a_scrape_shows_what_each_vgpu_got_and_did() {
             ("campanile_vm_connected{vgpu=\"b\"}", 0.0),
             ("campanile_responds{vgpu=\"b\"}", 1.0),
             ("campanile_submissions_total{vgpu=\"a\",mode=\"kernel\"}", 1.0),
+            ("campanile_submissions_total{vgpu=\"a\",mode=\"user\"}", 1.0),
+            ("campanile_submissions_total{vgpu=\"b\",mode=\"user\"}", 0.0),
             ("campanile_connects_total{vgpu=\"a\"}", 1.0),
             ("campanile_submit_to_fence_seconds_count{vgpu=\"a\"}", 1.0),
             ("campanile_submit_to_fence_seconds_bucket{le=\"+Inf\",vgpu=\"a\"}", 1.0),
@@ -124,6 +126,11 @@ fn a_scrape_shows_what_each_vgpu_got_and_did() {
         served.ask(&["reset", "--vgpu", "a", "--node", "copy"]);
         let forced = "campanile_resets_total{vgpu=\"a\",cause=\"forced\"}";
         until("the reset in a scrape", || value(&scrape(&served), forced) == 1.0);
+    });
+    // Neither the reset of the engine nor the end of the session takes away what was counted.
+    work(&served, || {
+        let submissions = served.ask(&["status"])["vgpus"][0]["submissions"].clone();
+        assert_eq!(submissions, serde_json::json!({ "kernel": 2, "user": 2 }));
     });
 }
 

@@ -51,7 +51,7 @@ fn refused(served: &Served, arguments: &[&str]) -> String {
 }
 
 /// A guest that fills a buffer on this vGPU.
-fn guest(served: &Served, name: &str) -> (Arc<LoopbackVm>, Device) {
+pub(crate) fn guest(served: &Served, name: &str) -> (Arc<LoopbackVm>, Device) {
     let vm =
         LoopbackVm::connect(&served.folder.file(&format!("{name}.sock")), &VmOptions::default()).unwrap();
     let device = Device::open(vm.open("test").unwrap()).unwrap();

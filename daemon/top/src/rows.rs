@@ -20,7 +20,7 @@ pub struct Row {
     pub queued: u64,
     /// Connected doorbells.
     pub doorbells: u64,
-    /// Kernel-mode submissions a second.
+    /// Buffers a second, of kernel-mode and of user-mode queues.
     pub submissions_per_second: f64,
     /// Mean time from SUBMIT to the fence, where there was one.
     pub latency_us: Option<f64>,
@@ -58,7 +58,10 @@ pub fn between(before: &Sample, after: &Sample) -> Vec<Row> {
 
 fn row(was: &Vgpu, is: &Vgpu, seconds: f64) -> Row {
     let engines = || is.session.iter().flat_map(|session| &session.engines);
-    let submissions = |vgpu: &Vgpu| vgpu.counters.get("submissions").copied().unwrap_or(0);
+    let submissions = |vgpu: &Vgpu| -> u64 {
+        let modes = ["submissions", "user_submissions"];
+        modes.into_iter().filter_map(|mode| vgpu.counters.get(mode)).sum()
+    };
     Row {
         vgpu: is.name.clone(),
         state: state(is),

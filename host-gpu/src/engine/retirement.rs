@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_protocol::device_page;
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::scheduling;
 use campanile_protocol::handshake::fence;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::queue::ring;
@@ -15,7 +16,16 @@ use super::process::Process;
 use super::user_queue::Outcome;
 use super::user_queue::UserQueue;
 use super::words::store;
+use crate::memory::mapping::Mapping;
 use crate::node::space::Stop;
+
+/// Counts buffers that are retired, for metrics.
+fn count(shared: &Mapping, buffers: u64) {
+    // No other thread stores there, and no guest reads it: it stays in this CPU's cache.
+    if let Some(word) = shared.word(scheduling::USER_SUBMISSIONS) {
+        word.store(word.load(Ordering::Relaxed).wrapping_add(buffers), Ordering::Relaxed);
+    }
+}
 
 impl UserQueue {
     /// Makes up for what an earlier process did not get to of the buffer that it retired last.
@@ -30,6 +40,7 @@ impl UserQueue {
             self.resolve(&space)?;
             process.page(tables, segments)?;
             self.consumed += u64::from(is_half);
+            count(&machine.shared, u64::from(is_half));
             self.publish(machine, process)
         });
         self.takes_over = published == Err(Stop::Moving);
@@ -68,6 +79,7 @@ impl UserQueue {
         process.page(tables, segments)?;
         self.running = None;
         self.consumed += 1;
+        count(shared, 1);
         self.completed = entry.fence_value;
         store(shared, block::queue(u32::from(self.index)) + block::QUEUE_COMPLETED, self.completed);
         self.publish(machine, process)

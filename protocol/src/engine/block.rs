@@ -260,7 +260,7 @@ mod tests {
             (CONTENDED, 2),
             (PREEMPT_REQUEST, 1),
             (PREEMPT_REPORT, 2),
-            (SLICES, 3),
+            (SLICES, 4),
             (DOORBELLS, 1),
         ];
         for pair in words.windows(2) {

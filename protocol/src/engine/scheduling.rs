@@ -12,7 +12,7 @@
 //! | [`BANDS`] | daemon | engine | before the watch sequence rises |
 //! | [`used`] | engine | daemon | none: a count |
 //! | log entries, [`LOG_COUNT`] | engine | daemon | entry first |
-//! | [`SLICES`] and the two words behind it | engine | daemon | none: counts, and what the newest say, for metrics |
+//! | [`SLICES`] and the three words behind it | engine | daemon | none: counts, and what the newest say, for metrics |
 //!
 //! An engine that ends loses what it had not reported; the next process begins with the same properties.
 
@@ -48,6 +48,8 @@ pub const SLICES: u64 = 0xf80;
 pub const SLICE_NANOSECONDS: u64 = SLICES + 8;
 /// Nanoseconds that the newest of them was to take.
 pub const SLICE_TARGET: u64 = SLICES + 16;
+/// Buffers of user-mode queues that were retired, ever.
+pub const USER_SUBMISSIONS: u64 = SLICES + 24;
 
 /// One bit a context: its properties have changed.
 pub const RESCHEDULED: u64 = super::fences::END.next_multiple_of(64);

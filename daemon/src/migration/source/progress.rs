@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use campanile_host_gpu::node::clock;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::json;
@@ -47,6 +48,9 @@ struct Pass {
     pass: u32,
     /// Whether the VM was paused.
     is_last: bool,
+    /// When it began and ended, nanoseconds of the host's monotonic clock.
+    begin_ns: u64,
+    end_ns: u64,
     #[serde(flatten)]
     sent: Sent,
 }
@@ -60,6 +64,8 @@ struct Passes {
     sum: Sent,
     /// Bytes that the pass under way began with.
     aim: u64,
+    /// When it began.
+    begun: Duration,
     left: u64,
     words: String,
 }
@@ -78,6 +84,7 @@ impl Progress {
         self.in_pass.store(0, Ordering::Relaxed);
         let mut passes = locked(&self.passes);
         passes.aim = pending_bytes;
+        passes.begun = clock::monotonic();
         passes.left = pending_bytes;
         drop(passes);
         self.say("sending");
@@ -105,7 +112,8 @@ impl Progress {
     /// A pass is over.
     pub fn end_pass(&self, pass: u32, is_last: bool, sent: Sent) {
         let mut passes = locked(&self.passes);
-        passes.done.push_back(Pass { pass, is_last, sent });
+        let [begin_ns, end_ns] = [passes.begun, clock::monotonic()].map(clock::nanoseconds);
+        passes.done.push_back(Pass { pass, is_last, begin_ns, end_ns, sent });
         if passes.done.len() > KEPT {
             passes.done.pop_front();
         }

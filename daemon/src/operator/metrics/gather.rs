@@ -98,8 +98,9 @@ impl OfVgpu<'_> {
         let of_sockets = self.vgpu.shell_counters.all().map(|(name, count)| (names::of_socket(name), count));
         for (name, count) in counters.all().into_iter().chain(of_sockets) {
             if name == "submissions" {
-                let help = "Submissions through the daemon; those by user-mode doorbell pass it by";
+                let help = "Buffers: of kernel-mode queues that the daemon took, of user-mode queues that engines have retired";
                 self.counter_of(name, help, Some(("mode", "kernel")), count);
+                self.counter_of(name, help, Some(("mode", "user")), self.vgpu.user_submissions());
             } else if let Some(help) = names::help(name) {
                 self.counter_of(name, help, None, count);
             }

@@ -7,6 +7,7 @@
 //!
 //! Order, as the guest sees it: the place is there before the status says CONNECTED (UMS-57).
 
+use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
@@ -30,6 +31,7 @@ use crate::vgpu::objects::doorbell_state::Place;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::message::Refused;
+use crate::vgpu::recorder::Kind;
 
 /// What can be had now.
 enum Found {
@@ -202,6 +204,7 @@ impl Doorbells {
         };
         self.rate.take(now);
         count(&parts.counters.connects);
+        parts.counters.measures.recorder.note(Kind::Doorbell, at, Some(context), None, Duration::ZERO);
         if let Some(doorbell) = parts.objects.device_mut(context)?.doorbells.get_mut(connect.doorbell) {
             doorbell.state.connected(place);
             doorbell.was_connected = true;

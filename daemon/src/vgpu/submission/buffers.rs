@@ -24,6 +24,7 @@ use crate::vgpu::engines::slot::InFlight;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::Device;
+use crate::vgpu::recorder::Kind;
 use crate::vgpu::vm::Vm;
 
 const fn flag(is_set: bool, flag: u32) -> u32 {
@@ -195,6 +196,7 @@ impl Submission<'_> {
             && let Some(Preemption::Requested(_)) = slot.process_mut().map(Adapter::preempt_command)
         {
             count(&self.vm.counters.preemptions);
+            self.vm.counters.measures.recorder.note(Kind::Preempt, at, None, None, Duration::ZERO);
         }
         if let Some(at) = slot.decide_at {
             self.vm.timer.set(at);

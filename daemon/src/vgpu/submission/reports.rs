@@ -11,6 +11,7 @@ use crate::vgpu::objects::message::Outcome;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;
 use crate::vgpu::objects::process::QueueKind;
+use crate::vgpu::recorder::Kind;
 use crate::vgpu::submission::buffers::Submission;
 use crate::vgpu::submission::waits::Waits;
 use crate::vgpu::tdr::reason::Reason;
@@ -204,6 +205,7 @@ impl EngineReports<'_> {
             }
             let took = self.vm.engines.now().saturating_sub(buffer.submitted);
             self.vm.counters.measures.submit_to_fence.note(took);
+            self.vm.counters.measures.recorder.note(Kind::Submission, at, Some(context), None, took);
             self.vm.objects.end_item(context, buffer.ring, buffer.item);
             Waits::of(self.vm).release_waiters(context, buffer.queue);
             Submission::of(self.vm).list_context(context, buffer.context);

@@ -3,6 +3,7 @@
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::address::node_name;
+use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
@@ -22,6 +23,7 @@ use super::reason::Reason;
 use super::reports::Filed;
 use crate::sched::alarm::Sighting;
 use crate::vgpu::counters::count;
+use crate::vgpu::recorder::Kind;
 use crate::vgpu::tdr::recovery::Recovery;
 use campanile_protocol::engine::save_area;
 use campanile_protocol::engine::save_area::AreaKind;
@@ -175,6 +177,7 @@ impl Recovery<'_> {
         sighting: Option<Sighting>,
     ) -> Case {
         self.vm.counters.measures.note_reset(reason.index());
+        self.vm.counters.measures.recorder.note(Kind::Reset, at, None, Some(reason.name()), Duration::ZERO);
         let slot = &mut self.vm.engines[at.index()];
         let snapshot = slot.process_mut().map(|process| process.hw_queue.snapshot());
         let info = slot.process().map(|process| process.collect_debug_info());
