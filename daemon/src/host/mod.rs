@@ -3,7 +3,7 @@
 //! ```text
 //!   Host ─┬─ supervisor (one thread)
 //!         ├─ probe: can this machine compute, and note what engines write?
-//!         └─ vGPU a, b, …: a socket each ─▶ connection thread, queue worker ─▶ session ─▶ engines
+//!         └─ premises: vGPU a, b, …, which come, change and go: a socket each ─▶ connection thread, queue worker ─▶ session ─▶ engines
 //! ```
 
 pub mod accounts;

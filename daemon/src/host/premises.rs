@@ -10,7 +10,7 @@
 //! removed. What the daemon's own options say holds for all, but those that a reload changes as they were at the start.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -262,7 +262,7 @@ fn check(state: &State, replaced: Option<usize>, vgpu: &VgpuOptions) -> Result<(
 }
 
 /// What to do where the daemon may make no socket there: what it may was settled when it started.
-fn hint(error: &HostError, socket: &PathBuf) -> String {
+fn hint(error: &HostError, socket: &Path) -> String {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(found) = cause {
         if let Some(io) = found.downcast_ref::<std::io::Error>()
@@ -271,7 +271,7 @@ fn hint(error: &HostError, socket: &PathBuf) -> String {
                 std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem
             )
         {
-            let folder = socket.parent().map_or_else(PathBuf::new, PathBuf::from);
+            let folder = socket.parent().unwrap_or(Path::new(""));
             let user = rustix::process::geteuid().as_raw();
             return format!(
                 "; the daemon serves as user {user}, which makes no files in {}: give it that folder (owner, or ReadWritePaths= of \
