@@ -123,7 +123,12 @@ impl Driver {
         Self::of(self.gpu.secondary()?, self.info.clone(), self.spin, self.executor)
     }
 
-    fn of(gpu: Arc<Gpu>, info: Info, spin: Duration, executor: Executor) -> Result<Self, VulkanError> {
+    pub(super) fn of(
+        gpu: Arc<Gpu>,
+        info: Info,
+        spin: Duration,
+        executor: Executor,
+    ) -> Result<Self, VulkanError> {
         let timeline = Arc::new(Timeline::new(&gpu)?);
         let slots = (0..IN_FLIGHT).map(|_| Slot::new(&gpu, &timeline)).collect::<Result<_, _>>()?;
         let compiler = Compiler::new(&gpu, info.import)?;

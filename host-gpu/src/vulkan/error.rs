@@ -2,6 +2,8 @@
 
 use ash::vk;
 
+use crate::vulkan::info::Handle;
+
 /// How to get a driver that is right, for messages.
 pub(super) const REMEDY: &str =
     "Mesa ≥ 25.0.7 is needed: run ci/setup, or on Debian 12 install bookworm-backports' mesa-vulkan-drivers";
@@ -60,6 +62,24 @@ pub enum VulkanError {
         /// Offset asked for, bytes.
         offset: u64,
         /// What is wrong with it.
+        reason: String,
+    },
+    /// The device's own memory cannot be had.
+    #[error("{length} bytes of the device's own memory cannot be allocated: {reason}")]
+    Allocate {
+        /// Bytes asked for.
+        length: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Memory of a device cannot be exported, or imported from its descriptor.
+    #[error("device memory of {length} bytes cannot be shared as {handle}: {reason}")]
+    Share {
+        /// Bytes of the allocation.
+        length: u64,
+        /// As what it was to be shared.
+        handle: Handle,
+        /// What is wrong.
         reason: String,
     },
     /// A kernel asks for more than the device has.

@@ -42,9 +42,10 @@ impl HostRange {
     }
 }
 
-/// Host memory that a dispatch can bind. Work in flight keeps what it uses, so it may be dropped at any time.
+/// Memory that a dispatch can bind: the host's, or the device's own (see [`super::local`]). Work in flight keeps what it uses, so it may be dropped at any time.
 pub struct Import {
     gpu: Arc<Gpu>,
+    memory: Arc<Memory>,
     windows: Vec<Arc<Buffer>>,
     length: u64,
     access: Access,
@@ -56,13 +57,23 @@ impl Import {
         let memory = Arc::new(match method {
             ImportMethod::HostPointer => Memory::import_host_pointer(gpu, mapping, *offset, *length)?,
         });
-        let windows = spans(*length, gpu.limits.binding_length)
-            .map(|(start, span)| Buffer::new(&memory, start, span).map(Arc::new))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { gpu: Arc::clone(gpu), windows, length: *length, access: *access })
+        Self::over(gpu, memory, *length, *access)
     }
 
-    /// Bytes imported.
+    /// The first `length` bytes of `memory`.
+    pub(super) fn over(
+        gpu: &Arc<Gpu>,
+        memory: Arc<Memory>,
+        length: u64,
+        access: Access,
+    ) -> Result<Self, VulkanError> {
+        let windows = spans(length, gpu.limits.binding_length)
+            .map(|(start, span)| Buffer::new(&memory, start, span).map(Arc::new))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { gpu: Arc::clone(gpu), memory, windows, length, access })
+    }
+
+    /// Bytes of it.
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -75,6 +86,11 @@ impl Import {
     /// Whether kernels may write it.
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// What it is over.
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     pub(super) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {

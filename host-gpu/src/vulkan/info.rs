@@ -25,6 +25,78 @@ pub enum ImportMethod {
     HostPointer,
 }
 
+/// How a device's own memory leaves it, as a file descriptor that another device instance of the same GPU can import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Handle {
+    /// `VK_KHR_external_memory_fd`: only the same driver on the same device knows what is in it. It cannot be mapped.
+    OpaqueFd,
+    /// `VK_EXT_external_memory_dma_buf`: the kernel knows it, and other drivers may.
+    DmaBuf,
+}
+
+impl Handle {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::OpaqueFd, Self::DmaBuf];
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpaqueFd => "opaque fd",
+            Self::DmaBuf => "dma-buf",
+        })
+    }
+}
+
+/// The handles by which a device exports buffers and imports them again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Handles {
+    /// [`Handle::OpaqueFd`].
+    pub opaque_fd: bool,
+    /// [`Handle::DmaBuf`].
+    pub dma_buf: bool,
+}
+
+impl Handles {
+    /// Whether `handle` is one of them.
+    pub const fn has(self, handle: Handle) -> bool {
+        match handle {
+            Handle::OpaqueFd => self.opaque_fd,
+            Handle::DmaBuf => self.dma_buf,
+        }
+    }
+}
+
+/// Memory and queues of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hardware {
+    /// Bytes of the heaps that are the device's own.
+    pub local_bytes: u64,
+    /// Bytes of the largest heap whose memory is the device's own and that the host can map, too.
+    pub visible_bytes: u64,
+    /// How many heaps there are.
+    pub heaps: usize,
+    /// How many types of memory there are.
+    pub types: usize,
+    /// The families of its queues, in Vulkan's order.
+    pub families: Vec<Family>,
+    /// That of these whose queue runs kernels.
+    pub used: u32,
+}
+
+/// A family of queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "Vulkan has flags of the same names")]
+pub struct Family {
+    pub graphics: bool,
+    pub compute: bool,
+    pub transfer: bool,
+    /// How many queues it has.
+    pub queues: u32,
+    /// Bits of a timestamp that are valid; 0 where it has none.
+    pub timestamp_bits: u32,
+}
+
 /// What the operator sees of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {

@@ -24,14 +24,18 @@
 //! - The process that starts this one sets `VK_DRIVER_FILES` (one driver: opening takes 15 ms, not 150) and
 //!   `MESA_SHADER_CACHE_DISABLE=true` (the cache on disk would be a channel between guests, and needs `openat`).
 //!
+//! `local` is memory of the device's own, and `check` looks at every device, for `campanile check-gpu`.
+//!
 //! `raw` holds all unsafe code; the rest is safe.
 
 pub mod chain;
+pub mod check;
 pub mod driver;
 pub mod error;
 pub mod gates;
 pub mod import;
 pub mod info;
+pub mod local;
 pub mod options;
 pub mod pipeline;
 mod profile;

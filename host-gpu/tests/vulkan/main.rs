@@ -13,6 +13,7 @@ mod grid;
 mod interfaces;
 mod kernels;
 mod limits;
+mod local;
 mod memory;
 mod results;
 mod scene;

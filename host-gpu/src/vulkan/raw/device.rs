@@ -7,11 +7,13 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use ash::ext;
+use ash::khr;
 use ash::vk;
 
 use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
+use crate::vulkan::info::Handles;
 use crate::vulkan::info::Limits;
 use crate::vulkan::options::Executor;
 use crate::vulkan::raw::features;
@@ -29,6 +31,9 @@ pub(in crate::vulkan) struct Gpu {
     pub(in crate::vulkan) conditions: Option<ext::conditional_rendering::Device>,
     /// How the queue tells the time, where it does.
     pub(super) clock: Option<Clock>,
+    /// Where memory can be exported.
+    pub(super) external_fds: Option<khr::external_memory_fd::Device>,
+    pub(super) handles: Handles,
     pub(super) memory_types: vk::PhysicalDeviceMemoryProperties,
     pub(super) family: u32,
     pub(in crate::vulkan) limits: Limits,
@@ -41,6 +46,15 @@ pub(in crate::vulkan) struct Gpu {
     instance: Arc<Instance>,
 }
 
+/// What of a device is used beyond what every device must have.
+#[derive(Clone, Copy)]
+struct Chosen {
+    family: u32,
+    has_conditions: bool,
+    clock: Option<Clock>,
+    handles: Handles,
+}
+
 impl Gpu {
     /// Opens `candidate`, which comes from `instance` and misses nothing.
     pub(in crate::vulkan) fn open(
@@ -48,38 +62,47 @@ impl Gpu {
         candidate: &Candidate,
         executor: Executor,
     ) -> Result<Arc<Self>, VulkanError> {
-        let Candidate { device, family, limits, profile, has_conditions, clock, .. } = candidate;
+        let Candidate { device, family, limits, profile, has_conditions, clock, handles, .. } = candidate;
         let has_conditions = *has_conditions && executor == Executor::Cpu;
-        Self::create(instance, *device, *family, *limits, *profile, has_conditions, *clock)
+        let chosen = Chosen { family: *family, has_conditions, clock: *clock, handles: *handles };
+        Self::create(instance, *device, *limits, *profile, chosen)
     }
 
     /// The same device opened once more, with a queue of its own.
     pub(in crate::vulkan) fn secondary(&self) -> Result<Arc<Self>, VulkanError> {
         let has_conditions = self.conditions.is_some();
         let instance = Arc::clone(&self.instance);
-        Self::create(
-            instance,
-            self.physical,
-            self.family,
-            self.limits,
-            self.profile,
-            has_conditions,
-            self.clock,
-        )
+        let Self { physical, family, limits, profile, clock, handles, .. } = *self;
+        let chosen = Chosen { family, has_conditions, clock, handles };
+        Self::create(instance, physical, limits, profile, chosen)
+    }
+
+    /// UUIDs of device and driver: memory that one exports as an opaque fd is imported by none that has others.
+    pub(super) fn uuids(&self) -> [[u8; 16]; 2] {
+        let mut known = vk::PhysicalDeviceVulkan11Properties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut known);
+        // SAFETY: the physical device is the instance's.
+        unsafe { self.instance.raw.get_physical_device_properties2(self.physical, &mut properties) };
+        [known.device_uuid, known.driver_uuid]
     }
 
     fn create(
         instance: Arc<Instance>,
         physical: vk::PhysicalDevice,
-        family: u32,
         limits: Limits,
         profile: Profile,
-        has_conditions: bool,
-        clock: Option<Clock>,
+        chosen: Chosen,
     ) -> Result<Arc<Self>, VulkanError> {
+        let Chosen { family, has_conditions, clock, handles } = chosen;
         let queues =
             [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
-        let optional = has_conditions.then_some(CONDITIONS);
+        let has_fds = handles.opaque_fd || handles.dma_buf;
+        let optional = [
+            has_conditions.then_some(CONDITIONS),
+            has_fds.then_some(khr::external_memory_fd::NAME),
+            handles.dma_buf.then_some(ext::external_memory_dma_buf::NAME),
+        ];
+        let optional = optional.into_iter().flatten();
         let extensions: Vec<_> = EXTENSIONS.into_iter().chain(optional).map(std::ffi::CStr::as_ptr).collect();
         // Never bufferDeviceAddress: on a CPU device it would hand out pointers into this process.
         let base = features::base(&profile).robust_buffer_access(true);
@@ -115,6 +138,8 @@ impl Gpu {
             conditions: has_conditions
                 .then(|| ext::conditional_rendering::Device::new(&instance.raw, &device)),
             clock,
+            external_fds: has_fds.then(|| khr::external_memory_fd::Device::new(&instance.raw, &device)),
+            handles,
             memory_types,
             family,
             limits,

@@ -10,6 +10,7 @@ use crate::kernel::program::CONSTANTS_EVERYWHERE;
 use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
+use crate::vulkan::info::Handles;
 use crate::vulkan::info::Identity;
 use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Info;
@@ -62,6 +63,8 @@ pub(in crate::vulkan) struct Candidate {
     pub(super) has_conditions: bool,
     /// How its queue tells the time, where it does.
     pub(super) clock: Option<Clock>,
+    /// How its memory can be exported.
+    pub(in crate::vulkan) handles: Handles,
 }
 
 impl Instance {
@@ -138,6 +141,7 @@ impl Instance {
             family: family.unwrap_or(0),
             has_conditions,
             clock,
+            handles: self.handles(device, &self.extensions(device)?),
         })
     }
 

@@ -1,6 +1,13 @@
-//! Device memory and buffers over it.
+//! Memory as a device sees it, host memory and its own, and buffers over it.
 #![allow(unsafe_code)]
 
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::FromRawFd;
+use std::os::fd::IntoRawFd;
+use std::os::fd::OwnedFd;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use ash::vk;
@@ -8,6 +15,7 @@ use ash::vk;
 use crate::memory::mapping::Mapping;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
+use crate::vulkan::info::Handle;
 use crate::vulkan::raw::device::Gpu;
 
 const HOST_POINTER: vk::ExternalMemoryHandleTypeFlags =
@@ -16,14 +24,57 @@ const SHARED: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
     vk::MemoryPropertyFlags::HOST_VISIBLE.as_raw() | vk::MemoryPropertyFlags::HOST_COHERENT.as_raw(),
 );
 
-/// Host memory as the device sees it.
+/// What every buffer of guests and of copies may be used for.
+pub(super) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
+        | vk::BufferUsageFlags::TRANSFER_SRC.as_raw()
+        | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
+);
+
+/// What memory may be, and nothing beside: types of other properties need features that are not enabled.
+const KNOWN: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
+    vk::MemoryPropertyFlags::DEVICE_LOCAL.as_raw()
+        | vk::MemoryPropertyFlags::HOST_CACHED.as_raw()
+        | SHARED.as_raw(),
+);
+
+/// What allocations of a device's own memory are multiples of, bytes.
+const GRANULE: u64 = 0x1_0000;
+
+/// Vulkan's name of a handle.
+pub(super) const fn handle_type(handle: Handle) -> vk::ExternalMemoryHandleTypeFlags {
+    match handle {
+        Handle::OpaqueFd => vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD,
+        Handle::DmaBuf => vk::ExternalMemoryHandleTypeFlags::DMA_BUF_EXT,
+    }
+}
+
+/// A device's memory as a descriptor, and all that an import of it must know. Whoever holds it keeps the contents.
+#[derive(Debug)]
+pub struct Exported {
+    /// What was exported.
+    pub descriptor: OwnedFd,
+    /// As what.
+    pub handle: Handle,
+    /// Bytes of the allocation.
+    pub length: u64,
+    /// Vulkan's index of its type.
+    pub type_index: u32,
+    /// UUIDs of device and driver.
+    pub uuids: [[u8; 16]; 2],
+}
+
+/// Host memory as the device sees it, or memory of the device's own.
 pub(in crate::vulkan) struct Memory {
     gpu: Arc<Gpu>,
     raw: vk::DeviceMemory,
     type_index: u32,
     length: u64,
-    /// The pages that an import works on.
-    _pages: Arc<Mapping>,
+    /// What it was imported from or can be exported as.
+    handles: vk::ExternalMemoryHandleTypeFlags,
+    /// The pages that an import works on; none of the device's own memory.
+    _pages: Option<Arc<Mapping>>,
 }
 
 impl Memory {
@@ -63,8 +114,132 @@ impl Memory {
         // SAFETY: the range is mapped, aligned as demanded, and stays so as long as `_pages` is held.
         let raw = unsafe { gpu.device.allocate_memory(&info, None) }
             .map_err(|result| refused(format!("vkAllocateMemory says {result}")))?;
-        Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length, _pages: Arc::clone(mapping) })
+        let (gpu, _pages) = (Arc::clone(gpu), Some(Arc::clone(mapping)));
+        Ok(Self { gpu, raw, type_index, length, handles: HOST_POINTER, _pages })
     }
+
+    /// Allocates at least `length` bytes of the device's own memory; what is in it is undefined. It can be exported as `handle`.
+    pub(in crate::vulkan) fn allocate_local(
+        gpu: &Arc<Gpu>,
+        length: u64,
+        handle: Option<Handle>,
+    ) -> Result<Self, VulkanError> {
+        let refused = |reason: String| VulkanError::Allocate { length, reason };
+        if let Some(handle) = handle.filter(|handle| !gpu.handles.has(*handle)) {
+            return Err(refused(format!("the device exports none as {handle}")));
+        }
+        let handles = handle.map_or(vk::ExternalMemoryHandleTypeFlags::empty(), handle_type);
+        let bits = buffer_types(gpu, handles)?;
+        let whole = length.checked_next_multiple_of(GRANULE).filter(|_| length > 0);
+        let whole = whole.ok_or_else(|| refused("there is no memory of that size".to_owned()))?;
+        let type_index = local_type(gpu, bits, whole)
+            .ok_or_else(|| refused("the device has no memory of its own that is as large".to_owned()))?;
+        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
+        let mut info = vk::MemoryAllocateInfo::default().allocation_size(whole).memory_type_index(type_index);
+        if handle.is_some() {
+            info = info.push_next(&mut export);
+        }
+        // SAFETY: `info` outlives the call, and its type is one of the device's.
+        let raw = unsafe { gpu.device.allocate_memory(&info, None) }
+            .map_err(|result| refused(format!("vkAllocateMemory says {result}")))?;
+        Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length: whole, handles, _pages: None })
+    }
+
+    /// A descriptor of memory that was allocated to be exported as `handle`.
+    pub(in crate::vulkan) fn export(&self, handle: Handle) -> Result<Exported, VulkanError> {
+        let refused = |reason: String| VulkanError::Share { length: self.length, handle, reason };
+        let fds = self.gpu.external_fds.as_ref().filter(|_| self.handles == handle_type(handle));
+        let fds = fds.ok_or_else(|| refused("it was not allocated for that".to_owned()))?;
+        let info = vk::MemoryGetFdInfoKHR::default().memory(self.raw).handle_type(handle_type(handle));
+        // SAFETY: the memory is alive and was allocated to be exported as this handle.
+        let raw = unsafe { fds.get_memory_fd(&info) }
+            .map_err(|result| refused(format!("vkGetMemoryFdKHR says {result}")))?;
+        // SAFETY: the descriptor was made for this call and belongs to nobody else.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
+        let (type_index, uuids) = (self.type_index, self.gpu.uuids());
+        Ok(Exported { descriptor, handle, length: self.length, type_index, uuids })
+    }
+
+    /// Imports what another device instance exported, by a descriptor that the driver takes.
+    pub(in crate::vulkan) fn import_exported(
+        gpu: &Arc<Gpu>,
+        exported: Exported,
+    ) -> Result<Self, VulkanError> {
+        let Exported { descriptor, handle, length, type_index, uuids } = exported;
+        let refused = |reason: String| VulkanError::Share { length, handle, reason };
+        let fds = gpu.external_fds.as_ref().filter(|_| gpu.handles.has(handle));
+        let fds = fds.ok_or_else(|| refused("the device imports none".to_owned()))?;
+        if handle == Handle::OpaqueFd && uuids != gpu.uuids() {
+            return Err(refused("it is of another device or another version of its driver".to_owned()));
+        }
+        // Drivers without files behind their descriptors say 0.
+        let size = rustix::fs::fstat(&descriptor).map_err(|error| refused(error.to_string()))?.st_size;
+        if u64::try_from(size).is_ok_and(|size| (1..length).contains(&size)) {
+            return Err(refused(format!("the file behind its descriptor has {size} bytes")));
+        }
+        let handles = handle_type(handle);
+        let mut bits = buffer_types(gpu, handles)?;
+        let mut type_index = Some(type_index).filter(|index| *index < 32 && bits & (1 << index) != 0);
+        if handle == Handle::DmaBuf {
+            let mut offered = vk::MemoryFdPropertiesKHR::default();
+            // SAFETY: the descriptor is open, and `offered` outlives the call.
+            unsafe { fds.get_memory_fd_properties(handles, descriptor.as_raw_fd(), &mut offered) }
+                .map_err(|result| refused(format!("vkGetMemoryFdPropertiesKHR says {result}")))?;
+            bits &= offered.memory_type_bits;
+            type_index = local_type(gpu, bits, length);
+        }
+        let type_index = type_index.ok_or_else(|| refused("the device has no such memory".to_owned()))?;
+        let given = descriptor.try_clone().map_err(|error| refused(error.to_string()))?.into_raw_fd();
+        let mut import = vk::ImportMemoryFdInfoKHR::default().handle_type(handles).fd(given);
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(length)
+            .memory_type_index(type_index)
+            .push_next(&mut import);
+        // SAFETY: `info` outlives the call; the descriptor is open, and what it is of the driver looks at itself.
+        let raw = unsafe { gpu.device.allocate_memory(&info, None) }.map_err(|result| {
+            take_back(given, &descriptor);
+            refused(format!("vkAllocateMemory says {result}"))
+        })?;
+        Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length, handles, _pages: None })
+    }
+}
+
+/// Closes `given`, a duplicate of `descriptor` that a driver refused, unless the driver has closed it: Vulkan says that it leaves
+/// it open, and lavapipe does not.
+fn take_back(given: RawFd, descriptor: &OwnedFd) {
+    // SAFETY: the number is not closed while it is borrowed, by no other thread either: none knows it.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(given) };
+    let file =
+        |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino, stat.st_rdev));
+    if file(borrowed).is_ok_and(|found| file(descriptor.as_fd()) == Ok(found)) {
+        // SAFETY: the number is open still, and of the file that it was made of.
+        drop(unsafe { OwnedFd::from_raw_fd(given) });
+    }
+}
+
+/// The memory types that a buffer of [`USAGE`] over memory with these handles may have: the same for every size.
+fn buffer_types(gpu: &Gpu, handles: vk::ExternalMemoryHandleTypeFlags) -> Result<u32, VulkanError> {
+    let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
+    let info = vk::BufferCreateInfo::default().size(GRANULE).usage(USAGE).push_next(&mut external);
+    // SAFETY: `info` outlives the call.
+    let buffer = unsafe { gpu.device.create_buffer(&info, None) }.map_err(failed("vkCreateBuffer"))?;
+    // SAFETY: the buffer was just created.
+    let needs = unsafe { gpu.device.get_buffer_memory_requirements(buffer) };
+    // SAFETY: nothing uses it.
+    unsafe { gpu.device.destroy_buffer(buffer, None) };
+    Ok(needs.memory_type_bits)
+}
+
+/// The first memory type among `bits` that is the device's own and whose heap holds `length` bytes.
+fn local_type(gpu: &Gpu, bits: u32, length: u64) -> Option<u32> {
+    let heaps = gpu.memory_types.memory_heaps_as_slice();
+    let fits = |t: &vk::MemoryType| {
+        let flags = t.property_flags;
+        let is_own = flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL) && KNOWN.contains(flags);
+        is_own && heaps.get(t.heap_index as usize).is_some_and(|heap| heap.size >= length)
+    };
+    let types = gpu.memory_types.memory_types_as_slice();
+    (0..).zip(types).find(|(index, t)| bits & (1 << index) != 0 && fits(t)).map(|(index, _)| index)
 }
 
 /// The first memory type among `bits` that host and device see alike.
@@ -91,14 +266,13 @@ pub(in crate::vulkan) struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer that kernels bind as storage or uniform buffer, over the bytes `offset .. offset + length` of `memory`.
+    /// A buffer that kernels bind as storage or uniform buffer, and that is copied from and to, over the bytes `offset .. offset + length` of `memory`.
     pub(in crate::vulkan) fn new(
         memory: &Arc<Memory>,
         offset: u64,
         length: u64,
     ) -> Result<Self, VulkanError> {
-        let bound = vk::BufferUsageFlags::STORAGE_BUFFER | vk::BufferUsageFlags::UNIFORM_BUFFER;
-        Self::create(memory, offset, length, bound)
+        Self::create(memory, offset, length, USAGE)
     }
 
     /// A buffer over all of `memory`, to copy words in it, and have dispatches skipped by them.
@@ -114,7 +288,7 @@ impl Buffer {
         usage: vk::BufferUsageFlags,
     ) -> Result<Self, VulkanError> {
         let device = &memory.gpu.device;
-        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(HOST_POINTER);
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(memory.handles);
         let info = vk::BufferCreateInfo::default()
             .size(length)
             .usage(usage)

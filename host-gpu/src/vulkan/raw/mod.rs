@@ -4,7 +4,7 @@
 //! ```text
 //!   Instance ◀── Gpu ◀──┬── Timeline ◀───────────┐
 //!                       ├── Memory ◀── Buffer ◀──┤   ◀── means "keeps alive"
-//!                       └── Layout ◀── Program ◀─┴── Slot (holds what its pending work uses)
+//!                       └── Layout ◀── Program ◀─┴── Slot, Transfer (hold what their pending work uses)
 //! ```
 
 pub(super) mod commands;
@@ -12,5 +12,7 @@ pub(super) mod device;
 mod features;
 pub(super) mod instance;
 pub(super) mod memory;
+mod offers;
 pub(super) mod program;
 pub(super) mod stamps;
+pub(super) mod transfer;
