@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use campanile_daemon::cli::args::Command as DaemonCommand;
+use campanile_daemon::cli::check_gpu;
 use campanile_daemon::cli::config;
 use campanile_daemon::cli::ctl;
 use campanile_daemon::cli::exit;
@@ -74,6 +75,7 @@ fn run(command: DaemonCommand) -> anyhow::Result<()> {
         DaemonCommand::Ctl(arguments) => ctl::run(&arguments),
         DaemonCommand::Migrate(arguments) => migration::migrate(&arguments),
         DaemonCommand::Snapshot(arguments) => migration::snapshot(&arguments),
+        DaemonCommand::CheckGpu(arguments) => check_gpu::run::run(&arguments),
         DaemonCommand::Inspect(arguments) => inspect::run(&arguments),
         DaemonCommand::Engine => standard_input().and_then(engine),
     }

@@ -6,6 +6,7 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 
+use super::check_gpu::args::CheckGpuArguments;
 use super::engines::EngineArguments;
 use super::holding::HoldingArguments;
 use super::log_format::LogFormat;
@@ -45,6 +46,10 @@ pub enum Command {
     Migrate(MigrateArguments),
     /// Have a daemon write a vGPU into a file; its guest goes on.
     Snapshot(SnapshotArguments),
+    /// Say of every Vulkan device of this machine whether engines can use it, what it lacks, and how fast it is.
+    ///
+    /// Ends with 0 where a device can serve, and with 5 where none can.
+    CheckGpu(CheckGpuArguments),
     /// Say in words what is in the state of a vGPU.
     Inspect(InspectArguments),
     /// Be an engine process; the daemon starts these by itself.

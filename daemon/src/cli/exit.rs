@@ -1,5 +1,6 @@
 //! How commands end, for scripts. A wrong command line ends with 2, by clap.
 
+use super::check_gpu::run::NoDeviceServes;
 use crate::operator::client::ClientError;
 
 /// It failed.
@@ -8,9 +9,14 @@ const FAILED: u8 = 1;
 const NO_ANSWER: u8 = 3;
 /// The daemon refuses.
 const REFUSED: u8 = 4;
+/// No Vulkan device can serve.
+const NO_DEVICE: u8 = 5;
 
 /// The exit code of a command that failed so.
 pub fn code(error: &anyhow::Error) -> u8 {
+    if error.is::<NoDeviceServes>() {
+        return NO_DEVICE;
+    }
     match error.downcast_ref() {
         Some(ClientError::Refused(_)) => REFUSED,
         Some(ClientError::Connect { .. } | ClientError::Exchange(_) | ClientError::Answer(_)) => NO_ANSWER,

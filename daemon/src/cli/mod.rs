@@ -5,10 +5,12 @@
 //! | `serve` | serves vGPUs to VMMs |
 //! | `config` | says whether files of a configuration are right, and what they can hold |
 //! | `ctl` | asks something of a daemon that serves |
+//! | `check-gpu` | says of every Vulkan device whether it can serve, and measures it |
 //! | `inspect` | says what is in the state of a vGPU |
 //! | `engine` | what the daemon starts by itself |
 
 pub mod args;
+pub mod check_gpu;
 pub mod config;
 pub mod configured;
 pub mod ctl;
@@ -32,3 +34,4 @@ pub mod table;
 pub mod tdr;
 mod trace;
 pub mod vram;
+pub mod vulkan_environment;

@@ -1,16 +1,16 @@
 //! What a command line of `campanile serve` and its files come to.
 
-use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use campanile_host_gpu::adapter::program::Program;
 
 use super::configured::Configured;
 use super::engines::EngineArguments;
 use super::engines::Profile;
 use super::engines::Spares;
+use super::vulkan_environment;
+use super::vulkan_environment::OWN_PROGRAM;
 use crate::confine::Confinement;
 use crate::host::engines::EngineOptions;
 use crate::host::holding::Holding;
@@ -19,29 +19,14 @@ use crate::host::options::VgpuOptions;
 use crate::migration::settings::Settings;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
 
-/// The file that a process was started from, whatever has its name by now.
-const OWN_PROGRAM: &str = "/proc/self/exe";
-
 /// What engine processes are started from: the executable that this process was started from. The two speak without versions,
 /// so a package that is upgraded meanwhile must not put another in its place.
 pub fn engine_program(arguments: &EngineArguments) -> anyhow::Result<Program> {
     let path = PathBuf::from(OWN_PROGRAM);
-    // One compiler cache for all guests would let them see each other's kernels, and writes files.
-    let mut environment = vec![("MESA_SHADER_CACHE_DISABLE".to_owned(), "true".to_owned())];
-    if let Some(driver) = &arguments.vulkan_driver {
-        let driver = driver
-            .canonicalize()
-            .with_context(|| format!("the Vulkan driver manifest {}", driver.display()))?;
-        let driver = driver.to_string_lossy().into_owned();
-        environment.push(("VK_DRIVER_FILES".to_owned(), driver.clone()));
-        environment.push(("VK_ICD_FILENAMES".to_owned(), driver));
-    }
+    let mut environment = vulkan_environment::variables(arguments.vulkan_driver.as_deref())?;
     if arguments.profile == Profile::Latency {
         // lavapipe runs kernels on the queue's own thread: a slice costs 13 us and not 50 to 70.
         environment.push(("LP_NUM_THREADS".to_owned(), "0".to_owned()));
-    }
-    if let Ok(libraries) = env::var("CAMPANILE_VULKAN_LIBRARY_PATH") {
-        environment.push(("LD_LIBRARY_PATH".to_owned(), libraries));
     }
     Ok(Program::new(path, environment))
 }

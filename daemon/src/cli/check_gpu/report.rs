@@ -1,0 +1,348 @@
+//! What is told of each device; the field names are those of `--json`.
+
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::vulkan::check::devices::Found;
+use campanile_host_gpu::vulkan::check::figures::Figures;
+use campanile_host_gpu::vulkan::check::figures::Spread;
+use campanile_host_gpu::vulkan::info::Handle;
+use campanile_host_gpu::vulkan::info::Hardware;
+use campanile_host_gpu::vulkan::info::Kind;
+use serde::Serialize;
+
+/// What imports host memory.
+pub const HOST_IMPORT: &str = "VK_EXT_external_memory_host";
+
+/// All devices.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Whether one of them can serve.
+    pub serves: bool,
+    /// Why there are none.
+    pub error: Option<String>,
+    /// In the loader's order.
+    pub devices: Vec<DeviceReport>,
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceReport {
+    /// Its name.
+    pub name: String,
+    /// Its driver's name.
+    pub driver: String,
+    /// In the driver's own words.
+    pub driver_version: String,
+    /// The Vulkan version that it implements.
+    pub vulkan: String,
+    /// discrete, integrated, virtual, cpu or other.
+    pub kind: &'static str,
+    /// Whether engines can use it.
+    pub serves: bool,
+    /// Extensions, features and limits that engines need and it has not.
+    pub missing: Vec<String>,
+    /// What went wrong when it was tried.
+    pub problem: Option<String>,
+    /// What there is for guests with this device.
+    pub works: &'static str,
+    /// Ways to share memory with it.
+    pub imports: Vec<ImportReport>,
+    /// Its memory.
+    pub memory: MemoryReport,
+    /// Its families of queues.
+    pub queues: Vec<QueueReport>,
+    /// How writes to video memory can be tracked for migrations, the best first.
+    pub dirty_tracking: Vec<Method>,
+    /// Invocations of a subgroup of a kernel that asks for no size.
+    pub subgroup_size: u32,
+    /// The smallest and the largest that a kernel may ask for; zeros where it may not ask.
+    pub subgroup_sizes: [u32; 2],
+    /// Whether known kernels have their known results; null where that was not tried.
+    pub self_test: Option<bool>,
+    /// What was measured.
+    pub figures: Option<FiguresReport>,
+}
+
+/// A way to share memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ImportReport {
+    /// Its name.
+    pub method: String,
+    /// What engines use it for, or will.
+    pub used_for: &'static str,
+    /// Whether the driver offers it.
+    pub offered: bool,
+    /// Whether it worked with kernels; null where it was not tried.
+    pub works: Option<bool>,
+    /// Why it did not.
+    pub problem: Option<String>,
+}
+
+/// Memory of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the names say it; heaps and types are Vulkan's")]
+pub struct MemoryReport {
+    pub device_local_bytes: u64,
+    /// Of the largest heap that is the device's own and that the host can map.
+    pub host_visible_bytes: u64,
+    pub all_host_visible: bool,
+    pub heaps: usize,
+    pub types: usize,
+}
+
+/// A family of queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "Vulkan has flags of the same names")]
+pub struct QueueReport {
+    pub family: usize,
+    pub graphics: bool,
+    pub compute: bool,
+    pub transfer: bool,
+    pub queues: u32,
+    pub timestamp_bits: u32,
+    /// Whether kernels of guests run on a queue of it.
+    pub used: bool,
+}
+
+/// Medians, and where it says so the 99th percentile.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct FiguresReport {
+    pub launch_polled_ns: u128,
+    pub launch_polled_p99_ns: u128,
+    pub launch_slept_ns: u128,
+    pub launch_slept_p99_ns: u128,
+    /// Bytes of memory that the following were measured with.
+    pub bytes: u64,
+    pub import_ns_per_gib: u128,
+    pub copy_to_device_gb_per_s: f64,
+    pub copy_to_host_gb_per_s: f64,
+    /// Bytes that a kernel reads and writes in a second, together, in the device's own memory.
+    pub kernel_device_memory_gb_per_s: f64,
+    /// The same in imported host memory, which is what video memory is today.
+    pub kernel_host_memory_gb_per_s: f64,
+}
+
+impl DeviceReport {
+    /// Of a device that was only looked at.
+    pub fn new(found: &Found, notes_stores: bool) -> Self {
+        let Found { info, limits, missing, hardware, handles } = found;
+        let [major, minor, patch] = info.api_version;
+        let host = ImportReport {
+            method: "host pointer".to_owned(),
+            used_for: "video memory, which is host memory",
+            offered: !missing.iter().any(|what| what == HOST_IMPORT),
+            works: None,
+            problem: None,
+        };
+        let exported = Handle::ALL.into_iter().map(|handle| ImportReport {
+            method: handle.to_string(),
+            used_for: "device memory that outlives an engine; not used yet",
+            offered: handles.has(handle),
+            works: None,
+            problem: None,
+        });
+        let mut report = Self {
+            name: info.name.clone(),
+            driver: info.driver.clone(),
+            driver_version: info.driver_version.clone(),
+            vulkan: format!("{major}.{minor}.{patch}"),
+            kind: kind(info.kind),
+            serves: false,
+            missing: missing.clone(),
+            problem: None,
+            works: "",
+            imports: std::iter::once(host).chain(exported).collect(),
+            memory: memory(hardware),
+            queues: queues(hardware),
+            dirty_tracking: tracking(info.kind, notes_stores),
+            subgroup_size: limits.subgroup_size,
+            subgroup_sizes: limits.subgroup_sizes,
+            self_test: None,
+            figures: None,
+        };
+        report.judge();
+        report
+    }
+
+    /// Says whether it serves, by all that is known by now.
+    pub fn judge(&mut self) {
+        // The first is the one that engines need.
+        let imports = self.imports.first().is_some_and(|import| import.works != Some(false));
+        self.serves =
+            self.missing.is_empty() && self.problem.is_none() && imports && self.self_test != Some(false);
+        self.works = if self.serves {
+            "compute and copy nodes, paging, migration"
+        } else {
+            "copy nodes, paging and migration, on the CPU; no compute node"
+        };
+    }
+}
+
+impl From<&Figures> for FiguresReport {
+    fn from(figures: &Figures) -> Self {
+        let Spread { p50: polled, p99: polled_p99 } = figures.launch_polled;
+        let Spread { p50: slept, p99: slept_p99 } = figures.launch_slept;
+        Self {
+            launch_polled_ns: polled.as_nanos(),
+            launch_polled_p99_ns: polled_p99.as_nanos(),
+            launch_slept_ns: slept.as_nanos(),
+            launch_slept_p99_ns: slept_p99.as_nanos(),
+            bytes: figures.bytes,
+            import_ns_per_gib: figures.import_of_a_gib().as_nanos(),
+            copy_to_device_gb_per_s: figures.rate(figures.to_device),
+            copy_to_host_gb_per_s: figures.rate(figures.to_host),
+            kernel_device_memory_gb_per_s: 2.0 * figures.rate(figures.kernel_local),
+            kernel_host_memory_gb_per_s: 2.0 * figures.rate(figures.kernel_host),
+        }
+    }
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Discrete => "discrete",
+        Kind::Integrated => "integrated",
+        Kind::Virtual => "virtual",
+        Kind::Cpu => "cpu",
+        Kind::Other => "other",
+    }
+}
+
+fn memory(hardware: &Hardware) -> MemoryReport {
+    let Hardware { local_bytes, visible_bytes, heaps, types, .. } = *hardware;
+    MemoryReport {
+        device_local_bytes: local_bytes,
+        host_visible_bytes: visible_bytes,
+        all_host_visible: local_bytes > 0 && visible_bytes >= local_bytes,
+        heaps,
+        types,
+    }
+}
+
+fn queues(hardware: &Hardware) -> Vec<QueueReport> {
+    let used = usize::try_from(hardware.used).ok();
+    let families = hardware.families.iter().enumerate();
+    families
+        .map(|(family, of)| QueueReport {
+            family,
+            graphics: of.graphics,
+            compute: of.compute,
+            transfer: of.transfer,
+            queues: of.queues,
+            timestamp_bits: of.timestamp_bits,
+            used: used == Some(family) && of.compute,
+        })
+        .collect()
+}
+
+/// What a device writes goes through no page table of a process, but where the device is the CPU.
+fn tracking(kind: Kind, notes_stores: bool) -> Vec<Method> {
+    let by_kernel = (kind == Kind::Cpu && notes_stores).then_some(Method::WriteProtect);
+    by_kernel.into_iter().chain([Method::BoundRanges, Method::ShadowCompare]).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use campanile_host_gpu::dirty::method::Method;
+    use campanile_host_gpu::vulkan::info::Family;
+    use campanile_host_gpu::vulkan::info::Hardware;
+    use campanile_host_gpu::vulkan::info::Kind;
+
+    use super::DeviceReport;
+    use super::HOST_IMPORT;
+    use super::ImportReport;
+    use super::memory;
+    use super::queues;
+    use super::tracking;
+
+    /// A device that lacks nothing and was not tried.
+    pub(crate) fn device() -> DeviceReport {
+        let import = |method: &str| ImportReport {
+            method: method.to_owned(),
+            used_for: "something",
+            offered: true,
+            works: None,
+            problem: None,
+        };
+        let mut device = DeviceReport {
+            name: "GPU 9000".to_owned(),
+            driver: "driver".to_owned(),
+            driver_version: "1.2".to_owned(),
+            vulkan: "1.4.312".to_owned(),
+            kind: "discrete",
+            serves: false,
+            missing: Vec::new(),
+            problem: None,
+            works: "",
+            imports: vec![import("host pointer"), import("opaque fd")],
+            memory: memory(&hardware()),
+            queues: queues(&hardware()),
+            dirty_tracking: tracking(Kind::Discrete, true),
+            subgroup_size: 32,
+            subgroup_sizes: [32, 32],
+            self_test: None,
+            figures: None,
+        };
+        device.judge();
+        device
+    }
+
+    fn hardware() -> Hardware {
+        let family =
+            |graphics, compute| Family { graphics, compute, transfer: true, queues: 16, timestamp_bits: 64 };
+        Hardware {
+            local_bytes: 80 << 30,
+            visible_bytes: 80 << 30,
+            heaps: 2,
+            types: 5,
+            families: vec![family(true, true), family(false, false), family(false, true)],
+            used: 2,
+        }
+    }
+
+    #[test]
+    fn a_device_serves_unless_it_lacks_something_or_fails_what_engines_need() {
+        assert!(device().serves);
+        let change: [(&str, fn(&mut DeviceReport)); 4] = [
+            ("it lacks something", |device| device.missing.push(HOST_IMPORT.to_owned())),
+            ("it cannot be opened", |device| device.problem = Some("no".to_owned())),
+            ("host memory is not imported", |device| device.imports[0].works = Some(false)),
+            ("it computes wrongly", |device| device.self_test = Some(false)),
+        ];
+        for (what, change) in change {
+            let mut device = device();
+            change(&mut device);
+            device.judge();
+            assert!(!device.serves && device.works.contains("no compute node"), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_device_serves_without_what_engines_do_not_need_yet() {
+        let mut device = device();
+        device.imports[1].works = Some(false);
+        device.self_test = Some(true);
+        device.judge();
+        assert!(device.serves && device.works.starts_with("compute"));
+    }
+
+    #[test]
+    fn memory_is_all_visible_where_the_largest_visible_heap_is_as_large_as_all_of_it() {
+        assert!(memory(&hardware()).all_host_visible);
+        assert!(!memory(&Hardware { visible_bytes: 256 << 20, ..hardware() }).all_host_visible);
+        assert!(!memory(&Hardware { local_bytes: 0, visible_bytes: 0, ..hardware() }).all_host_visible);
+    }
+
+    #[test]
+    fn the_queue_that_runs_kernels_is_marked() {
+        let used: Vec<bool> = queues(&hardware()).iter().map(|family| family.used).collect();
+        assert_eq!(used, [false, false, true]);
+    }
+
+    #[test]
+    fn only_stores_of_a_cpu_are_noted_by_its_kernel() {
+        let both = [Method::BoundRanges, Method::ShadowCompare];
+        assert_eq!(tracking(Kind::Discrete, true), both);
+        assert_eq!(tracking(Kind::Cpu, false), both);
+        assert_eq!(tracking(Kind::Cpu, true)[0], Method::WriteProtect);
+    }
+}
