@@ -42,6 +42,8 @@ pub enum Figure {
     Sched,
     /// What dirty tracking costs, and how long its queries take.
     Dirty,
+    /// A SAXPY, a product of matrices and a copy, through Campanile and by the bare Vulkan driver on the same device.
+    Gpu,
     /// Moves of a guest between two daemons: rates, pauses, and what others notice.
     Migrate,
 }

@@ -21,6 +21,7 @@ use crate::measure::doorbells::DoorbellFigures;
 use crate::measure::doorbells::Settings;
 use crate::measure::figures::Figures;
 use crate::measure::guests;
+use crate::measure::gpu::measurement as gpu;
 use crate::measure::memory;
 use crate::measure::migration::figures::Figures as MigrationFigures;
 use crate::measure::migration::measurement as migration;
@@ -41,6 +42,7 @@ use campanile_daemon::cli::engines::Profile;
 use campanile_daemon::cli::engines::Spares;
 use campanile_daemon::cli::gantt;
 use campanile_daemon::cli::options::host_options;
+use campanile_daemon::cli::vulkan_environment;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::tracking::TrackingChoice;
@@ -257,6 +259,13 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
                 scheduling::Effort { rounds: 5, windows: 5, submissions: 200 }
             };
             show(&scheduling::measure(&profiles, effort)?, &watch, measure.json)
+        }
+        Figure::Gpu => {
+            // This process loads the driver, too.
+            vulkan_environment::enter(measure.engine.vulkan_driver.as_deref())?;
+            let (rounds, small) = if measure.quick { (5, true) } else { (21, false) };
+            let (settings, name) = (measure.engine.to_arguments(), measure.engine.vulkan_device.as_deref());
+            show(&gpu::measure(&settings, name, gpu::Effort { rounds, small })?, &watch, measure.json)
         }
         Figure::Migrate => {
             let mib = 1 << 20;

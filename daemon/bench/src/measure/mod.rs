@@ -12,6 +12,7 @@ pub mod dirty;
 pub mod doorbells;
 pub mod figures;
 pub mod guests;
+pub mod gpu;
 pub mod memory;
 pub mod migration;
 pub mod peer;

@@ -1,0 +1,13 @@
+//! `campanile bench gpu`: the same kernels and copies on the same device, through Campanile and by its bare driver.
+//!
+//! ```text
+//!   measurement ─┬─ through   guest ▶ daemon ▶ engine ▶ driver     video memory of a vGPU
+//!    (rounds,    ├─ native    this process ▶ driver               memory of the device's own
+//!     in turn)   └─ native    this process ▶ driver               imported host memory
+//! ```
+
+pub mod figures;
+pub mod measurement;
+mod native;
+mod through;
+mod work;
