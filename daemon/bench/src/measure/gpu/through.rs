@@ -21,9 +21,9 @@ use super::work::Side;
 use super::work::Sizes;
 use super::work::Work;
 use crate::measure::daemon::DaemonProcess;
-use crate::measure::round_trips::can_compute;
-use crate::measure::round_trips::open_guest;
-use crate::measure::round_trips::user_queue;
+use crate::measure::guests::can_compute;
+use crate::measure::guests::open_guest;
+use crate::measure::guests::user_queue;
 
 /// How long what is not timed may take.
 const LIMIT: Duration = Duration::from_secs(60);
