@@ -144,7 +144,7 @@ impl Movable {
         if let Some(memory) = &self.memory {
             next.set_guest_memory(Arc::clone(memory));
         }
-        next.warm_up();
+        next.quiesce().warm_up();
         *self.session() = next;
         listen(&self.events, self.gpu.session().event_fd());
     }
