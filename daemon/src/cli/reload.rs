@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn all_that_changes_while_serving_is_taken() {
         let vgpu = "[[vgpu]]\nname = \"a\"\nsocket = \"/a.sock\"\nvram = \"64M\"\ntdr-timeout-copy = 17\n";
-        let live = "log-level = \"warn\"\ntdr-timeout = 2001\ntdr-timeout-compute = 500\ntdr-timeout-copy = 501\n\
+        let live = "log-level = \"warn\"\nlog-format = \"json\"\ntdr-timeout = 2001\ntdr-timeout-compute = 500\ntdr-timeout-copy = 501\n\
                     tdr-level = 1\ntdr-debug = 3\ntdr-limit-count = 9\ntdr-limit-time = 11\n\
                     readmission = \"reboot\"\ncompile-timeout = 13000\nd3-after = 17000\nfreeze-limit = 19\n";
         let found = reread(vgpu, &format!("{live}{vgpu}"));

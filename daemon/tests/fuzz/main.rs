@@ -95,7 +95,7 @@ fn guests_that_do_nothing_wrong_are_answered_and_move() {
 fn an_operator_is_answered_line_by_line_however_the_bytes_come() {
     let came = control::run(&seed("control", "all"));
     assert_eq!(came.done.iter().filter(|done| **done).count(), control::DONE, "{came:?}");
-    assert_eq!(came.done.len(), 20);
+    assert_eq!(came.done.len(), 23);
     assert_eq!(control::run(&seed("control", "byte-by-byte")), came);
     assert_eq!(control::run(&seed("control", "too-long")).done, [false]);
     assert_eq!(control::run(&seed("control", "long-name")).done, [false]);

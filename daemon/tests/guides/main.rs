@@ -20,12 +20,14 @@ use crate::blocks::Kind;
 use crate::blocks::pages;
 
 /// Why a block does not run here.
-const NEEDS: [(&str, &str); 5] = [
+const NEEDS: [(&str, &str); 7] = [
     ("vm", "a VM, and what runs in its guest"),
     ("root", "root, or an installed package, on a machine of its own"),
     ("build", "a build for release, minutes long; ci/full runs it in another way"),
     ("peer", "a second host, or a second VMM"),
     ("gpu-guest", "a guest with the device"),
+    ("gpu", "a GPU of that name; tests of the command itself run it on the CPU driver"),
+    ("daemon", "a daemon with the installed configuration, which tests of its control API have"),
 ];
 
 /// The pages with blocks that run; each has a test of its own below.

@@ -233,23 +233,25 @@ impl ComputeNode {
             let is_done = looked.and_then(|_| driver.retire_if_done(&chain.ticket));
             let begun = is_done.and_then(|is_done| Ok((is_done, driver.begun(&chain.ticket, count)?)));
             let (is_done, begun) = begun.map_err(|error| self.lose(&error))?;
+            if begun > seen
+                && let Some(running) = chain.links.get(begun - 1)
+            {
+                self.note(running.launch.kernel.0, running.at);
+            }
+            // Also of one that was done at the first look, lest a buffer of such chains be asked nothing to its end.
+            if (is_done || begun > seen)
+                && should_pause()
+                && let Some(instance) = self.instances.first_mut()
+            {
+                *is_over = true;
+                // The last first: none begins behind one that was called off.
+                behind.iter().rev().for_each(|later| instance.driver().call_off(&later.ticket));
+                instance.driver().call_off(&chain.ticket);
+            }
             if is_done {
                 return Ok(begun);
             }
-            if begun > seen {
-                seen = begun;
-                if let Some(running) = chain.links.get(begun - 1) {
-                    self.note(running.launch.kernel.0, running.at);
-                }
-                if should_pause()
-                    && let Some(instance) = self.instances.first_mut()
-                {
-                    *is_over = true;
-                    // The last first: none begins behind one that was called off.
-                    behind.iter().rev().for_each(|later| instance.driver().call_off(&later.ticket));
-                    instance.driver().call_off(&chain.ticket);
-                }
-            }
+            seen = begun;
         }
     }
 }

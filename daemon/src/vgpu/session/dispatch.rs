@@ -161,7 +161,13 @@ impl Session {
             }
             Request::CreateContext(create) => Lifecycle::of(&mut self.vm).new_context(origin, &create),
             Request::DestroyContext(named) => Lifecycle::of(&mut self.vm).drop_context(origin, &named),
-            Request::SuspendContext(named) => EngineReports::of(&mut self.vm).suspend_context(origin, &named),
+            Request::SuspendContext(named) => {
+                // An engine that says that it hangs is reset first, and suspends nothing.
+                for at in self.vm.engines.addresses() {
+                    Recovery::of(&mut self.vm).collect_reports(at);
+                }
+                EngineReports::of(&mut self.vm).suspend_context(origin, &named)
+            }
             Request::ResumeContext(named) => Waits::of(&mut self.vm).resume_context(origin, &named),
             Request::CreateQueue(create) => Submission::of(&mut self.vm).create_queue(origin, &create),
             Request::DestroyQueue(named) => Waits::of(&mut self.vm).destroy_queue(origin, &named),

@@ -35,16 +35,14 @@ impl EngineReports<'_> {
         }
     }
 
-    /// SUSPEND_CONTEXT. One that is suspended already is not suspended again (UMS-109).
+    /// SUSPEND_CONTEXT, when what engines had reported before it is known. One that is suspended already is not suspended again
+    /// (UMS-109).
     pub(in crate::vgpu) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
         let device = self.vm.objects.device(origin.context)?;
         device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
         let waiting = self.vm.engines.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
         let charge = self.vm.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
-        for at in self.vm.engines.addresses() {
-            self.flush_reports(at);
-        }
         let suspending = self
             .vm
             .engines

@@ -96,6 +96,7 @@ pub(crate) const ALL: &[Words] = &[
     one("PREEMPT_REPORT", scheduling::PREEMPT_REPORT),
     one("PREEMPT_LAST_COMPLETED", scheduling::PREEMPT_LAST_COMPLETED),
     one("SLICES", scheduling::SLICES),
+    one("USER_SUBMISSIONS", scheduling::USER_SUBMISSIONS),
     one("SLICE_NANOSECONDS", scheduling::SLICE_NANOSECONDS),
     one("SLICE_TARGET", scheduling::SLICE_TARGET),
     many("RESCHEDULED", scheduling::RESCHEDULED, scheduling::RESCHEDULED_WORDS),
