@@ -32,8 +32,10 @@
 pub mod config;
 pub mod control;
 pub mod counters;
+mod dispatch;
 pub mod doorbells;
 pub mod engines;
+mod errands;
 #[cfg(test)]
 mod faked;
 pub mod fences;

@@ -1,7 +1,4 @@
-//! The session's state, and its events: requests are dispatched in [`dispatch`], orders in [`errands`].
-
-mod dispatch;
-mod errands;
+//! The session's state, and its events: requests are dispatched in [`super::dispatch`], orders in [`super::errands`].
 
 use campanile_host_gpu::clock;
 use std::io;

@@ -52,8 +52,7 @@ fn refused(served: &Served, arguments: &[&str]) -> String {
 
 /// A guest that fills a buffer on this vGPU.
 pub(crate) fn guest(served: &Served, name: &str) -> (Arc<LoopbackVm>, Device) {
-    let vm =
-        LoopbackVm::connect(&served.folder.file(&format!("{name}.sock")), &VmOptions::default()).unwrap();
+    let vm = LoopbackVm::connect(served.folder.file(&format!("{name}.sock")), &VmOptions::default()).unwrap();
     let device = Device::open(vm.open("test").unwrap()).unwrap();
     fill(&device).unwrap();
     (vm, device)
@@ -252,7 +251,11 @@ fn nothing_is_left_of_vgpus_that_come_and_go() {
         Served::with(&format!("metrics = \"unix:@/metrics\"\nvram-total = \"1G\"\n{}", table("a", "")));
     let fs_front = ",front=fs,aperture=32M,vram-min=16M";
     let cycle = |index: usize| {
-        served.ask(&["vgpu", "add", &spec(&served, "b", if index % 2 == 0 { "" } else { fs_front })]);
+        served.ask(&[
+            "vgpu",
+            "add",
+            &spec(&served, "b", if index.is_multiple_of(2) { "" } else { fs_front }),
+        ]);
         if index.is_multiple_of(20) {
             // Some are removed under their guests.
             let _guest = guest(&served, "b");

@@ -302,7 +302,8 @@ pub(super) mod tests {
     #[test]
     fn a_device_serves_unless_it_lacks_something_or_fails_what_engines_need() {
         assert!(device().serves);
-        let change: [(&str, fn(&mut DeviceReport)); 4] = [
+        type Change = fn(&mut DeviceReport);
+        let change: [(&str, Change); 4] = [
             ("it lacks something", |device| device.missing.push(HOST_IMPORT.to_owned())),
             ("it cannot be opened", |device| device.problem = Some("no".to_owned())),
             ("host memory is not imported", |device| device.imports[0].works = Some(false)),

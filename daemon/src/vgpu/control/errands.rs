@@ -150,7 +150,7 @@ pub(in crate::vgpu) fn describe(vm: &Vm, power: &'static str) -> Answer {
     let processes =
         vm.objects.processes.iter().map(|(context, process)| describe_process(*context, process)).collect();
     let description = Description {
-        power: power,
+        power,
         blobs: vm.memory.blobs.len(),
         memory: describe_memory(&vm.memory, &vm.config.account, &vm.counters),
         dirty_tracking: vm.memory.describe_tracking(),

@@ -28,7 +28,10 @@ use crate::measure::guests::user_queue;
 /// How long what is not timed may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Fields end in order: first who needs the next.
+/// Bytes that a vGPU's video memory begins with and that its guest's CPU sees, by default.
+const APERTURE: u64 = 256 << 20;
+
+/// Fields end in order: first what needs the next.
 pub(super) struct Through {
     compute: UserQueue,
     copies: UserQueue,
@@ -52,7 +55,8 @@ pub(super) struct Through {
 impl Through {
     /// A daemon with these settings, whose compute node is on the device of this name.
     pub(super) fn new(settings: &[OsString], device_name: &str, sizes: Sizes) -> anyhow::Result<Self> {
-        let bytes = 2 * sizes.vector_bytes + 3 * sizes.matrix_bytes() + (64 << 20);
+        // Local buffers have no place in the aperture.
+        let bytes = 2 * sizes.vector_bytes + 3 * sizes.matrix_bytes() + APERTURE + (64 << 20);
         let daemon = DaemonProcess::with_memory(&format!("vram={}M", bytes >> 20), settings)?;
         let device = open_guest(&daemon.socket())?;
         anyhow::ensure!(can_compute(&device), "no compute node, so nothing is dispatched");

@@ -5,7 +5,7 @@ use campanile_protocol::control::frame;
 use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::status::Status;
 
-use super::Session;
+use super::session::Session;
 use crate::vgpu::control::caps::capset;
 use crate::vgpu::control::caps::profile;
 use crate::vgpu::control::devices::Devices;

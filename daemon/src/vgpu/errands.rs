@@ -1,6 +1,6 @@
 //! What the operator asks of a vGPU, done.
 
-use super::Session;
+use super::session::Session;
 use crate::vgpu::control::errands::as_answer;
 use crate::vgpu::control::errands::describe;
 use crate::vgpu::control::history::history;
