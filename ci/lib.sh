@@ -4,6 +4,7 @@
 #   stage, counted     run a command, keep what it said for the last lines
 #   tested             runs tests, keeps their results for `cargo ci conformance`
 #   times              verdict and seconds of each stage, in one line
+#   make_room          removes what a stage has built, where the disk is short
 #   short_stages       everything that ci/test runs
 #   sum_up             the last lines: what failed, and the count of all tests
 #
@@ -23,6 +24,11 @@ all_stages=()
 
 room_of_memory() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo; }
 room_on_disk() { df --output=avail --block-size=1M . | tail -n 1 | tr -d ' '; }
+
+# Removes what a stage has built for itself in these folders of the target folder, where the disk has less than 20 GiB left.
+make_room() {
+    [ "$(room_on_disk)" -ge 20480 ] || rm -rf "${@/#/$target/}"
+}
 
 # Runs a stage with its name, time and verdict around it. Where one fails, what it complained of is said again at the end,
 # or its last lines, and what room there was.
