@@ -35,7 +35,7 @@ pub(super) struct Traced {
     events: Vec<Event>,
     /// The sequence number of its next event.
     pub(super) next: u64,
-    /// Events that nobody kept.
+    /// Events that were not kept.
     forgotten: u64,
     user_submissions: u64,
     /// Those of the migration under way, or the last.

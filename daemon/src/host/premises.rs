@@ -81,7 +81,7 @@ pub struct Premises {
     ground: Arc<Ground>,
     builder: Builder,
     roster: Arc<Roster>,
-    /// What reads the operator's changes, where he may make any.
+    /// What reads the operator's changes, where some may be made.
     source: Option<Arc<dyn Source>>,
     state: Mutex<State>,
 }
@@ -191,7 +191,7 @@ impl Premises {
                 return Err(format!("vGPU {name}: a migration is on its way to it; {force}"));
             }
         }
-        // Nobody asks for it from here on, and its name and its socket are free when this returns.
+        // Nothing asks for it from here on, and its name and its socket are free when this returns.
         self.roster.remove(name);
         if let Some(arrivals) = arrivals {
             arrivals.forget(name);

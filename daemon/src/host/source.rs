@@ -16,7 +16,7 @@ pub struct Wanted {
     pub restart: Vec<String>,
 }
 
-/// Reads what the operator says. Errors are in his words.
+/// Reads what the operator says. Errors are in the operator's words.
 pub trait Source: fmt::Debug + Send + Sync {
     /// A vGPU out of `name=NAME,socket=PATH,…`.
     ///

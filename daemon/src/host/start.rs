@@ -93,7 +93,7 @@ impl Host {
     }
 
     /// As [`Self::start`], with the file that keeps CPUs awake, which a process that gives up root's rights opens before, and with
-    /// what reads the operator's changes, where he may make any.
+    /// what reads the operator's changes, where some may be made.
     pub fn start_with(
         options: HostOptions,
         awake: Awake,
@@ -175,7 +175,7 @@ impl Host {
     }
 }
 
-/// Ends all sessions when it is dropped, whoever still asks about them.
+/// Ends all sessions when it is dropped, although other threads may still ask about them.
 #[derive(Debug)]
 struct Open(Arc<Premises>);
 

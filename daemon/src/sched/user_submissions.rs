@@ -1,7 +1,7 @@
 //! How many buffers of user-mode queues an engine has retired. Its guests ring doorbells past the daemon, so the engine counts, in a
 //! word of its shared block that it alone stores to; what it says is added up here over all blocks that a node of a vGPU has had.
 //!
-//! Only who asks reads that word, and who takes an engine in or out: no ring costs anything for it.
+//! That word is read when it is asked for, and when an engine is taken in or out: no ring costs anything for it.
 
 use std::sync::Arc;
 use std::sync::Mutex;

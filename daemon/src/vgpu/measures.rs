@@ -57,7 +57,7 @@ impl Latencies {
 pub struct Measures {
     /// From the SUBMIT of a buffer to the fence that it ends with.
     pub submit_to_fence: Latencies,
-    /// What happens, while someone traces it.
+    /// What happens, while it is traced.
     pub recorder: Recorder,
     /// Resets of engines and of everything, by the number of what led to them.
     resets: [AtomicU64; CAUSES],

@@ -1,7 +1,7 @@
-//! What happens to a vGPU, as long as someone traces it.
+//! What happens to a vGPU, as long as it is traced.
 //!
-//! A trace asks again and again, and each time for a while ([`LEASE`]): one that went away costs nothing from then on. Where nobody
-//! traces, an event costs a look at a word that nothing changes. Engines log for themselves what they run (`control::history`).
+//! A trace asks again and again, and each time for a while ([`LEASE`]): one that went away costs nothing from then on. Without a
+//! trace an event costs a look at a word that nothing changes. Engines log for themselves what they run (`control::history`).
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -82,7 +82,7 @@ struct Kept {
 /// The events of one vGPU.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    /// Until when events are kept, nanoseconds of the monotonic clock; zero while nobody traces.
+    /// Until when events are kept, nanoseconds of the monotonic clock; zero without a trace.
     until: AtomicU64,
     kept: Mutex<Kept>,
 }
@@ -164,7 +164,7 @@ mod tests {
     fn events_are_kept_while_someone_asks_in_order_and_no_more_than_so_many() {
         let recorder = Recorder::default();
         note(&recorder, Duration::ZERO);
-        assert_eq!(recorder.read(Some(0)).events, [], "nobody had asked");
+        assert_eq!(recorder.read(Some(0)).events, [], "none had been asked for");
         let begun = recorder.read(None).next;
         (0..3).for_each(|time| note(&recorder, Duration::from_nanos(time)));
         let read = recorder.read(Some(begun));

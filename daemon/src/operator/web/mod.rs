@@ -5,8 +5,8 @@
 //!           ──GET *.json, once a second──▶ Site ── Handler ── orders: vGPUs' threads; each kind asked once in FRESH at the most
 //! ```
 //!
-//! A page of another origin can neither read nor show any of it: the Host header has to be a name of this host (a name of somebody
-//! else's may lead here, too), and the policy of the content lets the page load only itself. Text of guests reaches the page
+//! A page of another origin can neither read nor show any of it: the Host header has to be a name of this host (another
+//! name may lead here, too), and the policy of the content lets the page load only itself. Text of guests reaches the page
 //! as JSON, and the document as text nodes alone.
 
 pub mod site;

@@ -34,7 +34,7 @@ pub(in crate::vgpu) struct Parking {
 /// The operator waits until all have gone.
 #[derive(Debug)]
 pub(in crate::vgpu) struct Leave {
-    /// To be told; none once he was.
+    /// To be told; none once it was.
     pub(in crate::vgpu) errand: Option<Errand>,
     pub(in crate::vgpu) until: Instant,
     /// Processes that were too late, once that is known: they see that their devices are lost, and close them.

@@ -50,7 +50,7 @@ pub(super) const fn handle_type(handle: Handle) -> vk::ExternalMemoryHandleTypeF
     }
 }
 
-/// A device's memory as a descriptor, and all that an import of it must know. Whoever holds it keeps the contents.
+/// A device's memory as a descriptor, and all that an import of it must know. The contents are there as long as it is.
 #[derive(Debug)]
 pub struct Exported {
     /// What was exported.
@@ -154,7 +154,7 @@ impl Memory {
         // SAFETY: the memory is alive and was allocated to be exported as this handle.
         let raw = unsafe { fds.get_memory_fd(&info) }
             .map_err(|result| refused(format!("vkGetMemoryFdKHR says {result}")))?;
-        // SAFETY: the descriptor was made for this call and belongs to nobody else.
+        // SAFETY: the descriptor was made for this call and is used nowhere else.
         let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
         let (type_index, uuids) = (self.type_index, self.gpu.uuids());
         Ok(Exported { descriptor, handle, length: self.length, type_index, uuids })

@@ -68,7 +68,7 @@ pub struct Pool {
     watchers: Mutex<Vec<Weak<Watcher>>>,
 }
 
-/// An observer that is told when there is more or less left, as long as someone has it. Called by any thread; does not block.
+/// An observer that is told when there is more or less left, as long as it is held. Called by any thread; does not block.
 pub type Watcher = dyn Fn() + Send + Sync;
 
 impl fmt::Debug for Pool {
