@@ -79,15 +79,7 @@ fs_without_io_uring() {
     guest f 10 'echo 0 >/proc/sys/kernel/io_uring_disabled'
 }
 
-fs_bench() {
-    local claim="fs: user mode is at least 5 times faster than kernel mode" times
-    guest f 60 "campanile-guest bench --quick --json" || { fail "$claim" "$output"; return; }
-    echo "$output" >"$scratch/bench-fs.json"
-    times=$(sed -n 's/.*"user_mode_faster_by":\([0-9]*\).*/\1/p' <<<"$output")
-    local figures
-    figures=$(sed -n 's/.*"user_mode_round_trip_ns":{"p50":\([0-9]*\).*"kernel_mode_submit_ns":{"p50":\([0-9]*\).*"kernel_mode_round_trip_ns":{"p50":\([0-9]*\).*/\1 ns against \3 ns; SUBMIT alone \2 ns/p' <<<"$output")
-    if [ "${times:-0}" -ge 5 ]; then pass "$claim ($times x: $figures)"; else fail "$claim" "$output"; fi
-}
+fs_bench() { faster f "fs: user mode is at least 5 times faster than kernel mode" bench-fs.json; }
 
 fs_reset() {
     local claim="fs: system_reset at work frees everything, and the next boot works"
