@@ -265,8 +265,12 @@ fn nothing_is_left_of_vgpus_that_come_and_go() {
         }
     };
     let settled = || held(served.pid());
-    (0..CYCLES / 5).for_each(cycle);
-    let (fds, threads, memory) = settled();
+    // What comes and goes by itself meanwhile is no leak: the most of what was seen.
+    let (fds, threads, memory) = (0..CYCLES / 5).fold((0, 0, 0), |most, index| {
+        cycle(index);
+        let now = settled();
+        (now.0.max(most.0), now.1.max(most.1), now.2.max(most.2))
+    });
     (0..CYCLES).for_each(cycle);
     let mut after = settled();
     until("descriptors and threads as before", || {
