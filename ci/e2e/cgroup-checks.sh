@@ -119,7 +119,8 @@ cgroup_ends() {
 
 cgroups() {
     # A kernel under a loaded emulator finds that its timer does not work, and stops.
-    local vm_memory=$cgroup_machine vm_initramfs=$scratch/host-initramfs vm_append=no_timer_check serve
+    # The other vGPU's work takes one CPU whole: two processes of the hog run at once only where two more are idle.
+    local vm_cpus=4 vm_memory=$cgroup_machine vm_initramfs=$scratch/host-initramfs vm_append=no_timer_check serve
     serve="sh /guest/daemon --engine-memory ${engine_mib}M --engine-cpus $engine_cpus --control /tmp/control"
     serve+=" --vgpu name=a,socket=/tmp/a.sock,vram=${vram_mib}M --vgpu name=b,socket=/tmp/b.sock,vram=${vram_mib}M"
     host_initramfs

@@ -12,8 +12,9 @@ readonly device_settings=virtio-id=16,num_vqs=2,config_size=16,vq_size=256
 # The other one. Each parked read takes a place of the queue.
 readonly fs_settings=tag=gpu,num-request-queues=1,queue-size=1024
 
-# Memory of a machine, what it boots into, and where the third serial port goes other than to the file `data`.
+# Memory and CPUs of a machine, what it boots into, and where the third serial port goes other than to the file `data`.
 vm_memory=512M
+vm_cpus=2
 vm_initramfs=
 # Further words of the kernel's command line.
 vm_append=
@@ -59,7 +60,7 @@ vm_launch() {
     qmp_in[$name]=$descriptor
     exec {descriptor}<>"$folder/qmp.out"
     qmp_out[$name]=$descriptor
-    "$qemu" -name "$name" -accel tcg,thread=multi -cpu max -smp 2 -m "$vm_memory" -display none -nodefaults \
+    "$qemu" -name "$name" -accel tcg,thread=multi -cpu max -smp "$vm_cpus" -m "$vm_memory" -display none -nodefaults \
         -object "memory-backend-memfd,id=m,size=$vm_memory,share=$share" -machine q35,memory-backend=m \
         "$@" \
         -kernel "$tools/vmlinuz" -initrd "${vm_initramfs:-$scratch/initramfs}" -append "console=ttyS0 quiet panic=-1 $vm_append" \

@@ -8,7 +8,7 @@
 #define MIB (1L << 20)
 #define MOST (192 * MIB)
 #define PAGE 4096
-#define SECONDS 1
+#define SECONDS 2
 #define SIGCHLD_FLAG 17
 #define READ_WRITE 3
 
