@@ -17,6 +17,7 @@ pub mod guest_ram;
 pub mod host;
 pub mod listener;
 pub mod migration;
+pub mod open_sockets;
 pub mod operator;
 pub mod poller;
 pub mod sched;

@@ -23,6 +23,8 @@ use rustix::net::listen;
 use rustix::net::socket_with;
 use thiserror::Error;
 
+use crate::open_sockets;
+use crate::open_sockets::Registered;
 use crate::service_manager;
 
 /// Why a socket cannot be served.
@@ -82,6 +84,7 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode; none of a file that another made, and removes.
     file: Option<(u64, u64)>,
+    _registered: Registered,
 }
 
 /// Connections that may wait to be accepted, at a private socket.
@@ -141,22 +144,26 @@ impl Listener {
 
     fn with(path: &Path, make: impl FnOnce(&Path) -> io::Result<UnixListener>) -> Result<Self, SocketError> {
         let failed = |source| SocketError::Bind { path: path.into(), source };
-        if let Some(socket) = service_manager::claim(path) {
-            socket.set_nonblocking(true).map_err(failed)?;
+        let (socket, has_file) = if let Some(socket) = open_sockets::take(path.as_os_str()) {
+            (UnixListener::from(socket.socket), socket.has_file)
+        } else if let Some(socket) = service_manager::claim(path) {
             log::info!("{}: handed over by the service manager", path.display());
-            return Ok(Self { socket, path: path.into(), file: None });
-        }
-        clear(path)?;
-        let socket = make(path).map_err(failed)?;
+            (socket, false)
+        } else {
+            clear(path)?;
+            (make(path).map_err(failed)?, true)
+        };
         socket.set_nonblocking(true).map_err(failed)?;
-        let metadata = fs::symlink_metadata(path).map_err(failed)?;
-        Ok(Self { socket, path: path.into(), file: Some((metadata.dev(), metadata.ino())) })
+        let of_file = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let file = has_file.then(|| fs::symlink_metadata(path).map(of_file)).transpose().map_err(failed)?;
+        let registered = open_sockets::register(path.as_os_str(), &socket, has_file).map_err(failed)?;
+        Ok(Self { socket, path: path.into(), file, _registered: registered })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let Some(made) = self.file else { return };
+        let Some(made) = self.file.filter(|_| !open_sockets::are_left()) else { return };
         let path = self.path.clone();
         // The thread that served it may remove nothing.
         let removed = outside::run(move || {

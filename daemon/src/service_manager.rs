@@ -93,18 +93,27 @@ pub fn check_claimed() -> Result<(), HandedError> {
 
 /// Tells the service manager, if there is one that asked, that the sockets are served.
 pub fn say_ready() {
+    say("READY=1");
+}
+
+/// Tells it that the process of this number is the service from here on: this one is about to end.
+pub fn say_main_process(pid: u32) {
+    say(&format!("MAINPID={pid}"));
+}
+
+fn say(words: &str) {
     let Some(address) = env::var_os("NOTIFY_SOCKET") else { return };
-    if let Err(error) = notify(&address) {
+    if let Err(error) = notify(&address, words) {
         log::warn!("NOTIFY_SOCKET {}: {error}", address.display());
     }
 }
 
-fn notify(address: &OsStr) -> io::Result<()> {
+fn notify(address: &OsStr, words: &str) -> io::Result<()> {
     let address = match address.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
     };
-    UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address).map(drop)
+    UnixDatagram::unbound()?.send_to_addr(words.as_bytes(), &address).map(drop)
 }
 
 #[cfg(test)]
@@ -166,11 +175,11 @@ pub(crate) mod tests {
             (UnixDatagram::bind(&path).unwrap(), path.clone().into_os_string()),
             (UnixDatagram::bind_addr(&abstract_name).unwrap(), format!("@{name}").into()),
         ] {
-            notify(&address).unwrap();
+            notify(&address, "READY=1").unwrap();
             let mut said = [0; 16];
             let length = socket.recv(&mut said).unwrap();
             assert_eq!(&said[..length], b"READY=1");
         }
-        assert!(notify(folder.path().join("absent").as_os_str()).is_err());
+        assert!(notify(folder.path().join("absent").as_os_str(), "READY=1").is_err());
     }
 }

@@ -8,6 +8,8 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -32,12 +34,27 @@ pub fn inherit_nothing(command: &mut Command) {
     unsafe { command.pre_exec(close_all_on_exec) };
 }
 
+/// Has the descriptor of `owner` name another file, which it did not open: its number stays, and what it named is closed. It is
+/// closed on exec.
+///
+/// # Errors
+/// What the kernel says.
+pub fn replace(owner: &mut impl AsRawFd, by: impl AsFd) -> io::Result<()> {
+    let (by, number) = (by.as_fd().as_raw_fd(), owner.as_raw_fd());
+    // SAFETY: both are open, as they are borrowed; the number stays that of an open descriptor of `owner`, which has no other user
+    // meanwhile.
+    let result = unsafe { libc::dup3(by, number, libc::O_CLOEXEC) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failing test stops here")]
 
     use std::fs::File;
-    use std::os::fd::AsRawFd;
+    use std::io::Read;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
     use std::process::Stdio;
 
     use rustix::io::FdFlags;
@@ -62,5 +79,19 @@ mod tests {
         let mut command = Command::new("/nonexistent/program");
         inherit_nothing(&mut command);
         assert_eq!(command.spawn().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_descriptor_takes_the_place_of_another_ones_file_and_is_closed_on_exec() {
+        let (mut owner, mut before) = UnixStream::pair().unwrap();
+        let (by, mut after) = UnixStream::pair().unwrap();
+        replace(&mut owner, &by).unwrap();
+        drop(by);
+        owner.write_all(b"x").unwrap();
+        assert_eq!(before.read(&mut [0; 1]).unwrap(), 0, "what it named is closed");
+        let mut got = [0; 1];
+        after.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"x");
+        assert!(rustix::io::fcntl_getfd(&owner).unwrap().contains(FdFlags::CLOEXEC));
     }
 }

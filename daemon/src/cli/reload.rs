@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
+use signal_hook::iterator::Handle;
+
 use super::configured;
 use super::configured::Configured;
 use super::options::host_options;
@@ -41,15 +43,25 @@ pub(super) struct Reread {
     line: Vec<OsString>,
     /// All options in force, by name, as the command line has them.
     said: Mutex<Vec<(String, Vec<OsString>)>>,
+    /// What the main thread waits for.
+    signals: Handle,
 }
 
 impl Reread {
-    pub(super) fn new(line: Vec<OsString>, configured: &Configured) -> Self {
-        Self { line, said: Mutex::new(configured.said.clone()) }
+    pub(super) fn new(line: Vec<OsString>, configured: &Configured, signals: Handle) -> Self {
+        Self { line, said: Mutex::new(configured.said.clone()), signals }
     }
 }
 
 impl Source for Reread {
+    fn command_line(&self) -> Vec<OsString> {
+        self.line.clone()
+    }
+
+    fn end(&self) {
+        self.signals.close();
+    }
+
     fn parse(&self, spec: &str) -> Result<VgpuOptions, String> {
         parse_vgpu(spec)
     }
@@ -103,6 +115,8 @@ mod tests {
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Level;
     use crate::vgpu::tdr::policy::Policy;
+    use signal_hook::iterator::Signals;
+
     use crate::vgpu::tdr::policy::Readmission;
 
     #[test]
@@ -119,7 +133,11 @@ mod tests {
         let file = folder.path().join("campanile.toml");
         fs::write(&file, before).unwrap();
         let line = vec!["campanile".into(), "serve".into(), "--config".into(), file.clone().into_os_string()];
-        let reread = Reread::new(line.clone(), &configured::read(line).unwrap());
+        let reread = Reread::new(
+            line.clone(),
+            &configured::read(line).unwrap(),
+            Signals::new(std::iter::empty::<i32>()).unwrap().handle(),
+        );
         fs::write(&file, after).unwrap();
         reread.read().unwrap()
     }

@@ -23,6 +23,7 @@ use crate::host::check::objections;
 use crate::host::options::HostOptions;
 use crate::host::start::Host;
 use crate::host::start::open_awake;
+use crate::host::upgrade::successor::Succession;
 use crate::service_manager;
 
 /// The same, with what limits engines.
@@ -42,8 +43,17 @@ pub fn start(command_line: impl IntoIterator<Item = OsString>) -> anyhow::Result
     Ok(Host::start(held_options(&configured)?)?)
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT, or until a successor serves.
 pub fn run(_arguments: ServeArguments) -> anyhow::Result<()> {
+    let succession = Succession::begin()?.map(Arc::new);
+    let served = serve(succession.clone());
+    if let (Err(error), Some(succession)) = (&served, succession) {
+        succession.fail(&format!("{error:#}"));
+    }
+    served
+}
+
+fn serve(succession: Option<Arc<Succession>>) -> anyhow::Result<()> {
     service_manager::take_sockets()?;
     // Also what a service manager or a shell left open.
     descriptors::close_all_on_exec().context("keeping descriptors from engines (Linux 5.11 or newer)")?;
@@ -67,14 +77,16 @@ pub fn run(_arguments: ServeArguments) -> anyhow::Result<()> {
     if options.confinement == Confinement::On {
         privileges::confine_process(identity.as_ref())?;
     }
-    let changes = Arc::new(Reread::new(line, &configured));
-    let mut host = Host::start_with(options, awake, Some(changes))?;
+    let changes = Arc::new(Reread::new(line, &configured, signals.handle()));
+    let mut host = Host::start_with(options, awake, Some(changes), succession)?;
     // None is to hold a vGPU that the operator removes.
     host.vgpus.clear();
     service_manager::check_claimed()?;
     service_manager::say_ready();
-    let signal = signals.forever().next();
-    log::info!("ending on signal {}", signal.unwrap_or_default());
+    match signals.forever().next() {
+        Some(signal) => log::info!("ending on signal {signal}"),
+        None => log::info!("ending: a successor serves"),
+    }
     drop(host);
     Ok(())
 }

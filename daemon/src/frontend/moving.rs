@@ -8,6 +8,7 @@ use super::kind::Front;
 use super::vgpu::Vgpu;
 use super::vhost::device::Save;
 use super::waiting::Command;
+use crate::migration::endpoint::Begins;
 use crate::migration::endpoint::Endpoint;
 use crate::migration::endpoint::Right;
 use crate::migration::endpoint::Snapshot;
@@ -35,21 +36,25 @@ impl<F: Front> FrontDevice<F> {
         endpoint: Arc<Endpoint>,
     ) -> io::Result<Self> {
         let mut device = Self::with(options, config, counters)?;
-        if let Some(Snapshot { memories, state, detached }) =
+        if let Some(Snapshot { memories, state, begins }) =
             endpoint.take_snapshot().map_err(io::Error::other)?
         {
             let vgpu = &mut device.vgpu;
             adopt(&mut vgpu.session, &vgpu.config, memories).map_err(io::Error::other)?;
             device.take_over(&state).map_err(io::Error::other)?;
-            if let Some(file) = detached {
-                device.vgpu.right = Some(Right::File(Arc::clone(&endpoint), file));
-                // The rings are new, and so are the guest's names for everything.
-                device.vgpu.waiting.clear();
-                device.vgpu.session.thaw();
-                device.vgpu.session.hotplug().end_present();
-                device.vgpu.session.hotplug().begin_return();
-            } else {
-                device.vgpu.session.thaw();
+            match begins {
+                Begins::Detached(file) => {
+                    device.vgpu.right = Some(Right::File(Arc::clone(&endpoint), file));
+                    // The rings are new, and so are the guest's names for everything.
+                    device.vgpu.waiting.clear();
+                    device.vgpu.session.thaw();
+                    device.vgpu.session.hotplug().end_present();
+                    device.vgpu.session.hotplug().begin_return();
+                }
+                Begins::Running => {
+                    device.vgpu.session.thaw();
+                }
+                Begins::Frozen => {}
             }
         }
         endpoint.attach(&device.vgpu.session).map_err(io::Error::other)?;

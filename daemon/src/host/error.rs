@@ -45,6 +45,9 @@ pub enum HostError {
     /// The daemon's threads cannot be confined.
     #[error("confining the daemon")]
     Confine(#[from] ConfineError),
+    /// It was to go on with what another daemon serves, and cannot.
+    #[error("upgrade: {0}")]
+    Upgrade(String),
     /// The daemon itself could not be set up.
     #[error("starting the daemon")]
     System(#[from] io::Error),

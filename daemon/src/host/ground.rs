@@ -15,6 +15,7 @@ use super::error::HostError;
 use super::options::FrontOptions;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
+use super::upgrade::successor::Succession;
 use crate::confine::confiner::Confiner;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
@@ -60,6 +61,8 @@ pub(super) struct Ground {
     pub(super) keeps_awake: bool,
     /// Where others bring theirs, if they may.
     pub(super) arrivals: OnceLock<Arc<Arrivals>>,
+    /// What the daemon before this one hands over.
+    pub(super) succession: Option<Arc<Succession>>,
 }
 
 /// A vGPU that is served. Dropping it ends its session.
@@ -96,6 +99,11 @@ impl Ground {
         let meters = Arc::new(Meters::default());
         let config = Arc::new(self.config(options, vgpu, &account, &held, (&log, &trackers, &meters))?);
         let endpoint = Arc::new(make_endpoint(options, vgpu, &config)?);
+        let inherited = self.succession.as_ref().and_then(|succession| succession.take(&vgpu.name));
+        let inherited = inherited.map(|(device, connection)| {
+            endpoint.begin_as_handed(device);
+            connection
+        });
         let (orders, notify) = (Arc::clone(&config.orders), Arc::clone(&config.notify));
         let nudged = Arc::clone(&orders);
         let watcher: Arc<Watcher> = Arc::new(move || nudged.nudge());
@@ -126,7 +134,7 @@ impl Ground {
         let listener = Listener::bind(&vgpu.socket).map_err(failed)?;
         let its_counters = Arc::clone(&shell_counters);
         let its_log = Arc::clone(&log);
-        let serve = move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters));
+        let serve = move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters, inherited));
         let socket = self.confiner.within(Role::Front, &self.reach, serve)?.map_err(failed)?;
         let (mib, path) = (vgpu.vram_bytes >> 20, vgpu.socket.display());
         log::info!("vGPU {}: {mib} MiB, serving {path}", vgpu.name);

@@ -21,4 +21,5 @@ pub mod probe;
 pub mod source;
 pub mod start;
 pub mod tracking;
+pub mod upgrade;
 pub mod vgpu;

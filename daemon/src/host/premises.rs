@@ -9,6 +9,7 @@
 //! One change at a time. A vGPU that files name is as they say after each reload; one that `ctl vgpu add` has made stays until it is
 //! removed. What the daemon's own options say holds for all, but those that a reload changes as they were at the start.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,9 +36,13 @@ use super::options::HostOptions;
 use super::options::VgpuOptions;
 use super::source::Source;
 use super::source::Wanted;
+use super::upgrade::predecessor as upgrade;
+use super::upgrade::successor::Changed;
+use super::upgrade::successor::Succession;
 use super::vgpu::Vgpu;
 use crate::migration::target::arrivals::Arrivals;
 use crate::migration::target::arriving::Arriving;
+use crate::open_sockets;
 use crate::operator::estate::Estate;
 use crate::operator::estate::Objected;
 use crate::operator::estate::Removal;
@@ -52,12 +57,12 @@ use crate::vgpu::memory::vidmm::quota::Account;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where a vGPU comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Origin {
     /// Command line and files: it goes when they do not name it any more.
     Configured,
-    /// The operator has made it.
-    Made,
+    /// The operator has made it, as these words say.
+    Made(String),
 }
 
 #[derive(Debug)]
@@ -66,6 +71,14 @@ struct Tenant {
     options: VgpuOptions,
     origin: Origin,
     served: Served,
+    /// What the operator has set since, by key.
+    set: BTreeMap<String, String>,
+}
+
+impl Tenant {
+    fn new(options: VgpuOptions, origin: Origin, served: Served) -> Self {
+        Self { options, origin, served, set: BTreeMap::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -103,11 +116,31 @@ impl Premises {
             let held = options.holding.of_vgpu(index, &vgpu.name, options.engines.sandbox);
             let account = Account::new(vgpu.quota(), Arc::clone(&ground.pool));
             let served = ground.begin(&options, &vgpu, account, held)?;
-            tenants.push(Tenant { options: vgpu, origin: Origin::Configured, served });
+            tenants.push(Tenant::new(vgpu, Origin::Configured, served));
         }
         let roster = tenants.iter().map(|tenant| tenant.served.known.clone()).collect();
         let (roster, state) = (Arc::new(Roster::new(roster)), Mutex::new(State { options, tenants }));
         Ok(Arc::new(Self { ground: Arc::new(ground), builder, roster, source, state }))
+    }
+
+    /// Goes on with what a predecessor has handed over: what the operator has made there, all guests, and what he has set, which their
+    /// threads take.
+    ///
+    /// # Errors
+    /// Something of it cannot be; the predecessor goes on.
+    pub(super) fn succeed(&self, succession: &Succession) -> Result<(), HostError> {
+        let Changed { made, set } = succession.changed();
+        for spec in made {
+            let added = self.add(&spec);
+            added.map_err(|why| HostError::Upgrade(format!("a vGPU that was made at run time: {why}")))?;
+        }
+        succession.complete()?;
+        for (name, values) in set {
+            if let Err(why) = self.set(&name, &values) {
+                log::error!("upgrade: what was set at run time is as in the configuration again: {why}");
+            }
+        }
+        Ok(())
     }
 
     /// The vGPUs, for those that ask about them.
@@ -172,7 +205,7 @@ impl Premises {
             arrivals.add(Arc::clone(&served.known.endpoint.arriving));
         }
         self.roster.add(served.known.clone());
-        state.tenants.push(Tenant { options: vgpu, origin, served });
+        state.tenants.push(Tenant::new(vgpu, origin, served));
         Ok(())
     }
 
@@ -290,7 +323,7 @@ impl Estate for Premises {
         let vgpu = self.source()?.parse(spec).map_err(Objected)?;
         let restart: Vec<String> = self.restart_of(&state, &vgpu).into_iter().collect();
         let added = json!({ "vgpu": vgpu.name, "socket": vgpu.socket, "vram_bytes": vgpu.vram_bytes, "needs_restart": restart });
-        self.admit(&mut state, vgpu, Origin::Made).map_err(Objected)?;
+        self.admit(&mut state, vgpu, Origin::Made(spec.to_owned())).map_err(Objected)?;
         Ok(added)
     }
 
@@ -314,6 +347,10 @@ impl Estate for Premises {
         }
         check(&state, Some(at), &wanted).map_err(Objected)?;
         let changed = Self::change(&mut state, at, &wanted).map_err(Objected)?;
+        state.tenants[at].set.extend(values.iter().filter_map(|value| {
+            let (key, _) = value.split_once('=')?;
+            Some((key.to_owned(), value.clone()))
+        }));
         let failed: Vec<String> = Self::tune(&state, at).into_iter().collect();
         let restart: Vec<String> = self.restart_of(&state, &wanted).into_iter().collect();
         let known = &state.tenants[at].served.known;
@@ -362,6 +399,7 @@ impl Estate for Premises {
                 continue;
             };
             state.tenants[at].origin = Origin::Configured;
+            state.tenants[at].set.clear();
             let fixed = Differences::of(&state.tenants[at].options, &vgpu).fixed;
             restart.extend(fixed.iter().map(|key| format!("vGPU {name}: {key}")));
             match Self::change(&mut state, at, &vgpu) {
@@ -374,5 +412,32 @@ impl Estate for Premises {
         failed.extend((0..state.tenants.len()).filter_map(|at| Self::tune(&state, at)));
         log::info!("the operator had the configuration read again: {} changes", changed.len());
         Ok(json!({ "changed": changed, "needs_restart": restart, "failed": failed }))
+    }
+
+    fn upgrade(&self, binary: Option<&Path>) -> Result<Value, Objected> {
+        let state = self.state();
+        let line = self.source()?.command_line();
+        let mut estate = upgrade::Estate::default();
+        for Tenant { options, origin, set, .. } in &state.tenants {
+            if let Origin::Made(spec) = origin {
+                estate.made.push(spec.clone());
+            }
+            if !set.is_empty() {
+                estate.set.insert(options.name.clone(), set.values().cloned().collect());
+            }
+        }
+        let served = state.tenants.iter().map(|tenant| &tenant.served);
+        upgrade::upgrade(&self.builder, binary, line, served, estate).map_err(|why| {
+            log::error!("upgrade: {why}; this daemon goes on");
+            Objected(format!("{why}; the daemon goes on as it was"))
+        })
+    }
+
+    fn answered(&self) {
+        if open_sockets::are_left()
+            && let Ok(source) = self.source()
+        {
+            source.end();
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Where the configuration of a daemon comes from, when the operator changes it while it serves.
 
+use std::ffi::OsString;
 use std::fmt;
 
 use super::options::HostOptions;
@@ -35,4 +36,10 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// # Errors
     /// It is wrong, or cannot be read.
     fn read(&self) -> Result<Wanted, String>;
+
+    /// The command line with which this daemon was started.
+    fn command_line(&self) -> Vec<OsString>;
+
+    /// Ends this daemon, whose vGPUs a successor has.
+    fn end(&self);
 }

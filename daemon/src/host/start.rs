@@ -22,6 +22,7 @@ use super::options::Scheduling;
 use super::premises::Premises;
 use super::probe::probe_compute;
 use super::source::Source as Configuration;
+use super::upgrade::successor::Succession;
 use super::vgpu::Vgpu;
 use crate::confine::Confinement;
 use crate::confine::confiner::Confiner;
@@ -33,6 +34,7 @@ use crate::listener::Listener;
 use crate::listener::SocketError;
 use crate::migration::channel::address::Peer;
 use crate::migration::target::arrivals::Arrivals;
+use crate::open_sockets;
 use crate::operator::estate::Estate;
 use crate::operator::handler::Handler;
 use crate::operator::http::address::Address;
@@ -89,15 +91,17 @@ impl Host {
     /// Starts serving every vGPU.
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
         let awake = open_awake(&options)?;
-        Self::start_with(options, awake, None)
+        Self::start_with(options, awake, None, None)
     }
 
     /// As [`Self::start`], with the file that keeps CPUs awake, which a process that gives up root's rights opens before, and with
-    /// what reads the operator's changes, where some may be made.
+    /// what reads the operator's changes, where some may be made. Where there is a daemon before this one, it goes on with all that
+    /// that one has.
     pub fn start_with(
         options: HostOptions,
         awake: Awake,
         changes: Option<Arc<dyn Configuration>>,
+        succession: Option<Arc<Succession>>,
     ) -> Result<Self, HostError> {
         check(&options)?;
         // Before anything is confined, which its threads would inherit.
@@ -134,6 +138,9 @@ impl Host {
             Pool::new(options.vram_total, minima).map_err(|error| HostError::Options(error.to_string()))?;
         let mut kept = options.clone();
         kept.holding = holding;
+        if let Some(succession) = &succession {
+            succession.receive()?;
+        }
         let ground = Ground {
             reach: reach(Role::Front),
             confiner: Arc::clone(&confiner),
@@ -144,8 +151,12 @@ impl Host {
             pool,
             keeps_awake,
             arrivals: OnceLock::new(),
+            succession: succession.clone(),
         };
         let premises = Premises::begin(ground, kept, builder, changes)?;
+        if let Some(succession) = &succession {
+            premises.succeed(succession)?;
+        }
         let arriving = premises.arriving();
         let arrivals = open_door(&options, arriving, &confiner, &reach(Role::Arrivals))?;
         if let Some(arrivals) = &arrivals {
@@ -170,6 +181,7 @@ impl Host {
         let control =
             options.control.as_deref().map(|path| serve(Listener::bind_private(path), Access::Control));
         let control = control.transpose()?;
+        open_sockets::close_others();
         let vgpus = premises.handles();
         Ok(Self { control, status, vgpus, _premises: Open(premises), metrics, web, arrivals, compute })
     }

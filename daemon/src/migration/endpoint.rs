@@ -12,6 +12,7 @@ use campanile_host_gpu::outside;
 use super::error::MigrationError;
 use super::file::read;
 use super::file::side::SideFiles;
+use super::handed::HandedDevice;
 use super::id::BundleId;
 use super::lock::locked;
 use super::pages::PAGE;
@@ -71,15 +72,26 @@ struct Beginning {
     is_detached: bool,
 }
 
-/// A snapshot that was read: its memories, and its state.
+/// How a session begins that begins as a snapshot.
+#[derive(Debug)]
+pub enum Begins {
+    /// It runs at once.
+    Running,
+    /// Frozen, until the rings run that a daemon before this one has served.
+    Frozen,
+    /// As a device that was taken away, in this file, which is to be removed when it is the device again.
+    Detached(PathBuf),
+}
+
+/// A snapshot that was read, or a device that another daemon had: its memories, and its state.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The memories.
     pub memories: [Staged; 2],
     /// The state.
     pub state: State,
-    /// Its file, where it is that of a device that was taken away: to be removed when it is the device again.
-    pub detached: Option<PathBuf>,
+    /// How its session begins.
+    pub begins: Begins,
 }
 
 /// One vGPU's ways in and out; outlives its sessions.
@@ -94,6 +106,7 @@ pub struct Endpoint {
     arrivals: OnceLock<Arc<Arrivals>>,
     side_files: Option<SideFiles>,
     restore: Mutex<Option<Beginning>>,
+    handed: Mutex<Option<HandedDevice>>,
     listens: bool,
 }
 
@@ -109,8 +122,8 @@ impl Endpoint {
     ) -> Self {
         let restore = restore.map(|file| Beginning { file, is_detached: false });
         let (arrivals, restore) = (OnceLock::new(), Mutex::new(restore));
-        let quiesce = Quiesce::default();
-        Self { departure, quiesce, arriving, arrivals, side_files, restore, listens }
+        let (quiesce, handed) = (Quiesce::default(), Mutex::default());
+        Self { departure, quiesce, arriving, arrivals, side_files, restore, handed, listens }
     }
 
     /// Others can reach this daemon.
@@ -131,7 +144,9 @@ impl Endpoint {
         let mut immutable = Vec::new();
         ciborium::into_writer(&session.immutable(), &mut immutable).map_err(std::io::Error::other)?;
         let memories = session.memory().trackers().map(|tracker| Arc::new(TrackedMemory::new(tracker)) as _);
-        self.departure.attach(Departing { immutable, memories });
+        let video = session.video_memory();
+        let files = [video.file().try_clone()?, video.evicted_file().try_clone()?];
+        self.departure.attach(Departing { immutable, memories, files: Some(files) });
         Ok(())
     }
 
@@ -180,11 +195,20 @@ impl Endpoint {
         locked(&self.restore).take_if(|beginning| beginning.is_detached).is_some()
     }
 
+    /// The next session begins as the device that the daemon before this one had.
+    pub fn begin_as_handed(&self, device: HandedDevice) {
+        *locked(&self.handed) = Some(device);
+    }
+
     /// The snapshot that the next session begins as: once, or, as a device that was taken away, until a guest speaks to it.
     ///
     /// # Errors
     /// It cannot be read, or does not fit.
     pub fn take_snapshot(&self) -> Result<Option<Snapshot>, MigrationError> {
+        if let Some(device) = locked(&self.handed).take() {
+            let (memories, state) = device.open(&self.arriving)?;
+            return Ok(Some(Snapshot { memories, state, begins: Begins::Frozen }));
+        }
         let mut restore = locked(&self.restore);
         let Some(Beginning { file, is_detached }) = restore.clone() else { return Ok(None) };
         if !is_detached {
@@ -195,7 +219,8 @@ impl Endpoint {
         let none = || MigrationError::State(format!("{}: there is no state in it", file.display()));
         let state = state::decode(&contents.state.ok_or_else(none)?);
         let state = state.map_err(|error| MigrationError::State(error.to_string()))?;
-        Ok(Some(Snapshot { memories: stage.memories()?, state, detached: is_detached.then_some(file) }))
+        let begins = if is_detached { Begins::Detached(file) } else { Begins::Running };
+        Ok(Some(Snapshot { memories: stage.memories()?, state, begins }))
     }
 }
 

@@ -17,6 +17,7 @@ pub mod channel;
 pub mod endpoint;
 pub mod error;
 pub mod file;
+pub mod handed;
 pub mod id;
 pub mod inspect;
 mod lock;

@@ -110,6 +110,17 @@ impl PageSet {
         }
     }
 
+    /// Its runs, in order.
+    pub fn runs(&self) -> Vec<Range<u64>> {
+        let mut at = 0;
+        let next = || {
+            let run = self.next_run(at, u64::MAX)?;
+            at = run.end;
+            Some(run)
+        };
+        std::iter::from_fn(next).collect()
+    }
+
     /// The first run of pages at or after `from`, of at most `limit` pages.
     pub fn next_run(&self, from: u64, limit: u64) -> Option<Range<u64>> {
         let mut index = usize::try_from(from / 64).ok()?;

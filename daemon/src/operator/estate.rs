@@ -1,6 +1,7 @@
 //! What makes, changes and removes vGPUs while the daemon serves, as the control socket needs it.
 
 use std::fmt;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -43,4 +44,13 @@ pub trait Estate: fmt::Debug + Send + Sync {
     /// # Errors
     /// It is wrong. Nothing was changed.
     fn reload(&self) -> Result<Value, Objected>;
+
+    /// Hands all vGPUs over to a daemon that is started for that: `binary`, or the file that this one was started from.
+    ///
+    /// # Errors
+    /// It does not start, or cannot go on with them. They go on here.
+    fn upgrade(&self, binary: Option<&Path>) -> Result<Value, Objected>;
+
+    /// The operator has the answer of what was asked before.
+    fn answered(&self);
 }

@@ -177,6 +177,7 @@ impl Handler {
             Verb::Power { vgpu, state: PowerName::D0 } => self.command(vgpu, Order::EnterD0),
             Verb::Power { vgpu, state: PowerName::D3 } => self.command(vgpu, Order::EnterD3),
             Verb::Reload => Ok(self.estate()?.reload()?),
+            Verb::Upgrade { binary } => Ok(self.estate()?.upgrade(binary.as_deref())?),
             Verb::Vgpu(VgpuVerb::Add { spec }) => Ok(self.estate()?.add(spec)?),
             Verb::Vgpu(VgpuVerb::Remove { vgpu, force }) => {
                 let removal = if *force { Removal::Forced } else { Removal::Unused };
@@ -214,6 +215,13 @@ impl Handler {
             json!({ "name": vgpu.name, "reports": reports })
         };
         json!({ "vgpus": self.roster.all().iter().map(of).collect::<Vec<_>>() })
+    }
+
+    /// The operator has the answer of what was served before.
+    pub fn answered(&self) {
+        if let Some(estate) = &self.estate {
+            estate.answered();
+        }
     }
 
     fn estate(&self) -> Result<&dyn Estate, HandlerError> {

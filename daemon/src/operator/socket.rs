@@ -194,7 +194,9 @@ fn serve_for(access: Access, input: impl Read, mut output: impl Write, handler: 
             Found::TooLong => (refusal(format!("a line has at most {MAX_LINE} bytes")), true),
             Found::Line(line) => (answer(&line, access, handler), false),
         };
-        output.write_all(line_of(&reply)?.as_bytes())?;
+        let written = output.write_all(line_of(&reply)?.as_bytes());
+        handler.answered();
+        written?;
         if is_last {
             return Ok(());
         }

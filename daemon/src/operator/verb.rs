@@ -196,6 +196,13 @@ pub enum Verb {
     },
     /// Read the configuration again, and change what can be changed while guests run; tell what needs a restart.
     Reload,
+    /// Have another daemon go on with all vGPUs, under running VMs: one of a new version, or of a configuration that needs a restart.
+    Upgrade {
+        /// Its program, as the daemon sees it; without it the file that this daemon was started from, as it is now.
+        #[arg(long, value_name = "PATH")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        binary: Option<PathBuf>,
+    },
     /// Make, change or remove a vGPU while the daemon serves.
     #[command(subcommand)]
     Vgpu(VgpuVerb),

@@ -11,6 +11,7 @@ mod schema;
 mod served;
 mod top;
 mod trace;
+mod upgrade;
 mod vgpus;
 mod web;
 mod work;

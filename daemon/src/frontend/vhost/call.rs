@@ -43,6 +43,11 @@ impl Call {
         Ok(Self(fd))
     }
 
+    /// The eventfd, for another process that is to signal it.
+    pub(super) fn descriptor(&self) -> &OwnedFd {
+        &self.0
+    }
+
     /// Adds one to the eventfd. One that cannot take more is signalled already.
     ///
     /// The front-end shares the flags of its eventfd: some front-ends wait in `read` and need it to block, and any can

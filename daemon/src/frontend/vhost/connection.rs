@@ -7,6 +7,8 @@ use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::thread;
 
 use campanile_host_gpu::descriptors;
@@ -21,7 +23,11 @@ use super::counters::Counters;
 use super::device::Device;
 use super::device::MAX_QUEUES;
 use super::gate::Gate;
+use super::handed::Handed;
+use super::handover;
 use super::mailbox::Mailbox;
+use super::parking::Next;
+use super::parking::Parking;
 use super::ring::Rings;
 use super::session::Session;
 use super::session::Shared;
@@ -50,16 +56,38 @@ pub(super) enum ConnectionError {
     Start(String),
     #[error("the queue worker panicked: {0}")]
     Panic(String),
+    #[error("what the predecessor has handed over cannot be used: {0}")]
+    Handed(String),
 }
 
-/// Serves one front-end until it hangs up, or something breaks. `stream` is shut down afterwards.
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The front-end has hung up.
+    HungUp,
+    /// It goes on, served by another process.
+    HandedOver,
+}
+
+/// What a connection needs of its socket.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The socket's name, for the log.
+    pub(super) socket: &'a str,
+    pub(super) counters: &'a Arc<Counters>,
+    pub(super) waiting: &'a Waiting,
+    pub(super) parking: &'a Parking,
+}
+
+/// Serves one front-end until it hangs up, goes to another process, or something breaks. `handed` is what it said to the process
+/// before, which is to be told whether it goes on; then `device` is as it was there, frozen.
 pub(super) fn serve(
-    socket: &str,
+    place: Place<'_>,
     stream: &UnixStream,
     device: Box<dyn Device>,
-    counters: &Arc<Counters>,
-    waiting: &Waiting,
-) -> Result<(), ConnectionError> {
+    handed: Option<(Handed, Sender<Result<(), String>>)>,
+) -> Result<Ended, ConnectionError> {
+    let Place { socket, counters, waiting, parking } = place;
     let mut offer = device.offer().map_err(ConnectionError::Device)?;
     if !(1..=MAX_QUEUES).contains(&offer.queues) {
         return Err(ConnectionError::Queues(offer.queues));
@@ -75,34 +103,37 @@ pub(super) fn serve(
         counters: Arc::clone(counters),
         domain: FaultDomain::new().map_err(ConnectionError::Host)?,
         aperture: Arc::new(Mutex::new(offer.aperture.take().map(Arc::new))),
+        window: Arc::default(),
+        is_handed_over: Arc::default(),
     };
     let line = stream.try_clone().map_err(ConnectionError::Host)?;
     let session = Arc::new(Session::new(socket, shared.clone(), offer, Arc::clone(waiting), line));
     let gate = Arc::clone(&shared.gate);
-    let mailbox = Arc::clone(&shared.mailbox);
-    let requests = stream.try_clone().map_err(ConnectionError::Host)?;
+    let (mailbox, is_handed_over) = (Arc::clone(&shared.mailbox), Arc::clone(&shared.is_handed_over));
     let hang_up = stream.try_clone().map_err(ConnectionError::Host)?;
+    let mut queues = Worker::new(device, shared);
+    if let Some((handed, _)) = &handed {
+        session.adopt(&handed.shell).map_err(|error| ConnectionError::Handed(error.to_string()))?;
+        queues.begin_frozen();
+    }
     let worker = thread::Builder::new()
         .name("vgpu-queues".into())
-        .spawn(inherit(move || work(Worker::new(device, shared), &hang_up, &gate)))
+        .spawn(inherit(move || work(queues, &hang_up, &gate)))
         .map_err(ConnectionError::Host)?;
 
-    let mut handler = BackendReqHandler::from_stream(requests, Arc::clone(&session));
-    let end = loop {
-        let handled = handler.handle_request();
-        // The vhost crate receives descriptors that pass to other programs, and keeps the back channel's to itself.
-        if let Err(error) = descriptors::close_all_on_exec() {
-            break Err(ConnectionError::Host(error));
-        }
-        if session.shared.domain.fault().is_some() {
-            break Ok(());
-        }
-        match handled {
-            Ok(()) => {}
-            Err(ProtocolError::Disconnected) => break Ok(()),
-            Err(error) => break Err(ConnectionError::Request(error)),
+    let opened = match handed {
+        None => stream
+            .try_clone()
+            .map(|requests| BackendReqHandler::from_stream(requests, Arc::clone(&session)))
+            .map_err(ConnectionError::Host),
+        Some((handed, said)) => {
+            let resumed = handover::resume(&session, stream, handed);
+            let _gone = said.send(resumed.as_ref().map(|_| ()).map_err(Clone::clone));
+            resumed.map_err(ConnectionError::Handed)
         }
     };
+    let end = opened.and_then(|mut handler| answer(&mut handler, &session, parking));
+    is_handed_over.store(matches!(end, Ok(Ended::HandedOver)), Ordering::Release);
     mailbox.post(|mail| mail.exit = true);
     let worked = worker.join().unwrap_or_else(|panic| Err(ConnectionError::Panic(panic_text(&*panic))));
     match session.lost_memory() {
@@ -111,13 +142,46 @@ pub(super) fn serve(
     }
 }
 
+/// Answers the front-end's requests.
+fn answer(
+    handler: &mut BackendReqHandler<Session>,
+    session: &Session,
+    parking: &Parking,
+) -> Result<Ended, ConnectionError> {
+    loop {
+        if handover::wait(&session.line, parking.bell()) == handover::Woken::Bell {
+            match parking.stand(Some(&|| session.hand_over())) {
+                Next::GoesOn => continue,
+                Next::Leaves => return Ok(Ended::HandedOver),
+            }
+        }
+        if let Err(error) = session.look_for_back_channel() {
+            log::debug!("{}: looking at a request: {error}", session.name);
+        }
+        let handled = handler.handle_request();
+        // The vhost crate receives descriptors that pass to other programs, and keeps the back channel's to itself.
+        descriptors::close_all_on_exec().map_err(ConnectionError::Host)?;
+        if session.shared.domain.fault().is_some() {
+            return Ok(Ended::HungUp);
+        }
+        match handled {
+            Ok(()) => {}
+            Err(ProtocolError::Disconnected) => return Ok(Ended::HungUp),
+            Err(error) => return Err(ConnectionError::Request(error)),
+        }
+    }
+}
+
 /// The worker's thread. A panic ends the session, and nothing else: the device is dropped either way.
 fn work(mut worker: Worker, hang_up: &UnixStream, gate: &Gate) -> Result<(), ConnectionError> {
+    let is_handed_over = worker.is_handed_over();
     let ran = catch_unwind(AssertUnwindSafe(|| worker.run()));
     let freed = catch_unwind(AssertUnwindSafe(|| drop(worker)));
     // The connection thread is waiting for the worker or the front-end: this ends its wait.
     gate.end();
-    let _ = hang_up.shutdown(Shutdown::Both);
+    if !is_handed_over.load(Ordering::Acquire) {
+        let _ = hang_up.shutdown(Shutdown::Both);
+    }
     match (ran, freed) {
         (Ok(ended), Ok(())) => ended.map_err(|end| match end {
             WorkerEnd::Wait(error) => ConnectionError::Wait(error),

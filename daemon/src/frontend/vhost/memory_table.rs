@@ -1,6 +1,7 @@
 //! The memory table: guest memory as the front-end describes it.
 
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 use campanile_host_gpu::memory::truncation::domain::FaultDomain;
@@ -14,6 +15,7 @@ use vm_memory::GuestMemoryRegion;
 use vm_memory::mmap::MmapRegionBuilder;
 
 use super::features::MEMORY_SLOTS;
+use super::handed::Region;
 use super::refusal::Refusal;
 use crate::guest_ram::dirty_log::DirtyLog;
 use crate::guest_ram::memory::GuestRam;
@@ -64,6 +66,13 @@ impl From<&VhostUserSingleMemoryRegion> for Claim {
     }
 }
 
+impl From<&Region> for Claim {
+    fn from(region: &Region) -> Self {
+        let Region { guest, length, user, offset } = *region;
+        Self { guest, length, user, offset }
+    }
+}
+
 /// The mapped table. Replaced as a whole: holders of the old one may still use it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MemoryTable {
@@ -99,6 +108,21 @@ impl MemoryTable {
         let mut claims = self.claims.clone();
         claims.retain(|other| other.guest != claim.guest);
         Ok(Self { ram: Arc::new(ram), claims })
+    }
+
+    /// The regions, for another process.
+    pub(super) fn regions(&self) -> Vec<Region> {
+        let region = |claim: &Claim| {
+            let Claim { guest, length, user, offset } = *claim;
+            Region { guest, length, user, offset }
+        };
+        self.claims.iter().map(region).collect()
+    }
+
+    /// Another descriptor of the file that a region lies in.
+    pub(super) fn file_of(&self, region: &Region) -> Option<io::Result<File>> {
+        let found = self.ram.find_region(GuestAddress(region.guest))?;
+        Some(found.file_offset()?.file().try_clone())
     }
 
     /// End of the highest region; 0 without any.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 
 use campanile_host_gpu::memory::truncation::domain::FaultDomain;
 use vhost::vhost_user::Backend;
@@ -56,6 +57,10 @@ pub(super) struct Shared {
     pub(super) domain: Arc<FaultDomain>,
     /// What the guest's window shows; another after a load.
     pub(super) aperture: Arc<Mutex<Option<Arc<Aperture>>>>,
+    /// Whether the front-end shows it, where it has said so in this epoch.
+    pub(super) window: Arc<window::Shown>,
+    /// The connection goes on, served by another process.
+    pub(super) is_handed_over: Arc<AtomicBool>,
 }
 
 impl Shared {
@@ -95,8 +100,10 @@ pub(super) struct Negotiated {
     pub(super) has_asked: bool,
     pub(super) motion: Motion,
     backend: Option<Backend>,
+    /// The descriptor of its channel, which the vhost crate keeps to itself.
+    pub(super) back_channel: Option<OwnedFd>,
     pub(super) epoch: u64,
-    window_asked: bool,
+    pub(super) window_asked: bool,
     /// The last ring has been stopped, and none started since.
     at_rest: bool,
     /// SET_FEATURES came at rest: the guest resumes or begins anew.
@@ -104,7 +111,7 @@ pub(super) struct Negotiated {
     pub(super) is_greeted: bool,
     said: Said,
     /// Some of the configuration has been asked for.
-    configured: bool,
+    pub(super) configured: bool,
 }
 
 impl Negotiated {

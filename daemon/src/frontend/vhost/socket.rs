@@ -13,10 +13,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::essential_thread::panic_text;
-use campanile_host_gpu::event::Event;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -24,9 +24,16 @@ use rustix::event::poll;
 
 use super::connection;
 use super::connection::ConnectionError;
+use super::connection::Ended;
+use super::connection::Place;
 use super::counters::Count;
 use super::counters::Counters;
+use super::device::Device;
 use super::device::Factory;
+use super::handed::Inherited;
+use super::parking::Next;
+use super::parking::Parked;
+use super::parking::Parking;
 use super::window::Waiting;
 use crate::listener::Listener;
 use crate::listener::SocketError;
@@ -47,7 +54,7 @@ pub struct VgpuSocket {
 struct Stop {
     /// SYNC POINT: set before `current` is looked at by the stopper; looked at after `current` is set by the server.
     asked: AtomicBool,
-    bell: Event,
+    parking: Parking,
     current: Mutex<Option<UnixStream>>,
 }
 
@@ -58,10 +65,10 @@ impl VgpuSocket {
         factory: F,
         counters: Arc<Counters>,
     ) -> Result<Self, SocketError> {
-        Self::serve(Listener::bind(path)?, factory, counters)
+        Self::serve(Listener::bind(path)?, factory, counters, None)
     }
 
-    /// As [`Self::spawn`], on a socket that is there.
+    /// As [`Self::spawn`], on a socket that is there, and with the connection that another process has served so far, if there is one.
     ///
     /// # Errors
     /// A thread or descriptor cannot be had.
@@ -69,11 +76,12 @@ impl VgpuSocket {
         listener: Listener,
         factory: F,
         counters: Arc<Counters>,
+        inherited: Option<Inherited>,
     ) -> Result<Self, SocketError> {
         let path = listener.path().to_owned();
         let no_thread = |source| SocketError::Thread { path: path.clone(), source };
-        let bell = Event::new().map_err(no_thread)?;
-        let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell, current: Mutex::default() });
+        let parking = Parking::new().map_err(no_thread)?;
+        let stop = Arc::new(Stop { asked: AtomicBool::new(false), parking, current: Mutex::default() });
         let server = Server {
             name: path.display().to_string(),
             listener,
@@ -82,7 +90,8 @@ impl VgpuSocket {
             waiting: Waiting::default(),
             stop: Arc::clone(&stop),
         };
-        let thread = essential_thread::spawn("vgpu-socket", move || server.run()).map_err(no_thread)?;
+        let thread =
+            essential_thread::spawn("vgpu-socket", move || server.run(inherited)).map_err(no_thread)?;
         Ok(Self { path, stop, thread: Some(thread) })
     }
 
@@ -96,6 +105,14 @@ impl VgpuSocket {
         self.stop.current.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
+    /// Has its thread stand still between two messages, so that what it serves can go to another process. Waits up to `limit`.
+    ///
+    /// # Errors
+    /// It is in the middle of one.
+    pub fn park(&self, limit: Duration) -> Result<Parked, String> {
+        self.stop.parking.park(limit)
+    }
+
     /// Ends the session, removes the socket file, and waits for the threads.
     pub fn shutdown(mut self) {
         self.end();
@@ -106,7 +123,7 @@ impl VgpuSocket {
         if let Some(stream) = &*self.stop.current.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        self.stop.bell.signal();
+        self.stop.parking.bell().signal();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -131,55 +148,111 @@ struct Server<F> {
 }
 
 impl<F: Factory> Server<F> {
-    fn run(mut self) {
-        while !self.stop.asked.load(Ordering::SeqCst) {
+    fn run(mut self, inherited: Option<Inherited>) {
+        let mut next = inherited.map_or(Next::GoesOn, |inherited| self.take_up(inherited));
+        while next == Next::GoesOn && !self.stop.asked.load(Ordering::SeqCst) {
             match self.listener.socket.accept() {
-                Ok((stream, _)) => self.serve(stream),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(),
+                Ok((stream, _)) => {
+                    self.counters.add(Count::Sessions);
+                    log::info!("{}: a front-end has connected", self.name);
+                    next = self.serve(&stream, |server| server.session(&stream));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => next = self.wait(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     log::error!("{}: cannot accept a connection: {error}", self.name);
-                    let mut bell = [PollFd::new(&self.stop.bell, PollFlags::IN)];
+                    let mut bell = [PollFd::new(self.stop.parking.bell(), PollFlags::IN)];
                     let _ = poll(&mut bell, Some(&PAUSE));
                 }
             }
         }
     }
 
-    fn wait(&self) {
-        let mut fds =
-            [PollFd::new(&self.listener.socket, PollFlags::IN), PollFd::new(&self.stop.bell, PollFlags::IN)];
+    fn wait(&self) -> Next {
+        let bell = self.stop.parking.bell();
+        let mut fds = [PollFd::new(&self.listener.socket, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
         let _ = poll(&mut fds, None);
+        let rung = bell.drain();
+        if rung { self.stop.parking.stand(None) } else { Next::GoesOn }
     }
 
-    fn serve(&mut self, stream: UnixStream) {
+    /// Serves a connection that another process has served so far.
+    fn take_up(&mut self, inherited: Inherited) -> Next {
+        let Inherited { handed, ready, go } = inherited;
+        let device = self.begin(&handed.stream);
+        let said = device.as_ref().map(|_| ()).map_err(|error| whole(error));
+        let is_told = ready.send(said).is_ok();
+        // The predecessor goes on with it where none of this daemon ever takes it up.
+        if !is_told || device.is_err() || go.recv().is_err() {
+            self.forget_current();
+            return Next::Leaves;
+        }
         self.counters.add(Count::Sessions);
-        log::info!("{}: a front-end has connected", self.name);
-        let served = catch_unwind(AssertUnwindSafe(|| self.session(&stream)));
-        *self.stop.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let _ = stream.shutdown(Shutdown::Both);
-        let ended = served.unwrap_or_else(|panic| Err(ConnectionError::Panic(panic_text(&*panic))));
-        match ended {
-            Ok(()) => log::info!("{}: the front-end has hung up", self.name),
-            Err(error @ ConnectionError::Panic(_)) => {
-                self.counters.add(Count::Panics);
-                log::error!("{}: session ended: {error}", self.name);
-            }
+        let stream = match handed.stream.try_clone() {
+            Ok(stream) => stream,
             Err(error) => {
-                let cause = std::error::Error::source(&error).map(|source| format!(": {source}"));
-                log::error!("{}: session ended: {error}{}", self.name, cause.unwrap_or_default());
+                log::error!("{}: session ended: no descriptor is left: {error}", self.name);
+                return Next::GoesOn;
+            }
+        };
+        self.serve(&stream, |server| {
+            connection::serve(server.place(), &stream, device?, Some((handed, ready)))
+        })
+    }
+
+    /// Serves a connection to its end, and says how it ended.
+    fn serve(
+        &mut self,
+        stream: &UnixStream,
+        session: impl FnOnce(&mut Self) -> Result<Ended, ConnectionError>,
+    ) -> Next {
+        let served = catch_unwind(AssertUnwindSafe(|| session(self)));
+        self.forget_current();
+        let ended = served.unwrap_or_else(|panic| Err(ConnectionError::Panic(panic_text(&*panic))));
+        if !matches!(ended, Ok(Ended::HandedOver)) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        match ended {
+            Ok(Ended::HungUp) => log::info!("{}: the front-end has hung up", self.name),
+            Ok(Ended::HandedOver) => return Next::Leaves,
+            Err(error) => {
+                if matches!(error, ConnectionError::Panic(_)) {
+                    self.counters.add(Count::Panics);
+                }
+                log::error!("{}: session ended: {}", self.name, whole(&error));
             }
         }
+        Next::GoesOn
     }
 
-    fn session(&mut self, stream: &UnixStream) -> Result<(), ConnectionError> {
+    fn forget_current(&self) {
+        *self.stop.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Notes that a front-end is connected, and makes its device.
+    fn begin(&mut self, stream: &UnixStream) -> Result<Box<dyn Device>, ConnectionError> {
         // Accepted sockets are blocking, whatever the listener is.
         let current = stream.try_clone().map_err(ConnectionError::Host)?;
         *self.stop.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(current);
-        if self.stop.asked.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        let device = (self.factory)().map_err(ConnectionError::Device)?;
-        connection::serve(&self.name, stream, device, &self.counters, &self.waiting)
+        (self.factory)().map_err(ConnectionError::Device)
     }
+
+    fn session(&mut self, stream: &UnixStream) -> Result<Ended, ConnectionError> {
+        let device = self.begin(stream)?;
+        if self.stop.asked.load(Ordering::SeqCst) {
+            return Ok(Ended::HungUp);
+        }
+        connection::serve(self.place(), stream, device, None)
+    }
+
+    fn place(&self) -> Place<'_> {
+        let Self { name, counters, waiting, stop, .. } = self;
+        Place { socket: name, counters, waiting, parking: &stop.parking }
+    }
+}
+
+/// An error and its cause.
+fn whole(error: &ConnectionError) -> String {
+    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
+    format!("{error}{}", cause.unwrap_or_default())
 }

@@ -78,6 +78,8 @@ impl Stepped {
             counters: Arc::clone(&counters),
             domain: FaultDomain::new()?,
             aperture: Arc::new(Mutex::new(None)),
+            window: Arc::default(),
+            is_handed_over: Arc::default(),
         };
         let mut worker = Worker::new(device, shared);
         worker.give_memory(Arc::clone(memory));

@@ -3,9 +3,13 @@
 use campanile_host_gpu::log_limit::inherit;
 use std::io;
 use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::VhostUserFrontendReqHandler;
@@ -22,6 +26,28 @@ const MAX_UNANSWERED: usize = 4;
 
 /// Threads of one vGPU socket that wait for a front-end.
 pub(super) type Waiting = Arc<AtomicUsize>;
+
+/// Whether the front-end shows the window, where it has said so in this epoch.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    said: Mutex<Option<bool>>,
+    changed: Condvar,
+}
+
+impl Shown {
+    /// The front-end has said so, or a new epoch begins.
+    pub(super) fn set(&self, said: Option<bool>) {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said;
+        self.changed.notify_all();
+    }
+
+    /// What it has said; waits up to `limit` for that.
+    pub(super) fn wait(&self, limit: Duration) -> Option<bool> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(said, limit, |said| said.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
 
 /// One request to map the aperture, all of it.
 #[derive(Debug)]

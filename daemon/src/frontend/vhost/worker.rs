@@ -14,6 +14,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use epoll::Events;
@@ -116,6 +117,16 @@ impl Worker {
         Self { device, shared, answers, epoch: 0, due: 0, request, motion, serial: 0, is_loaded: false }
     }
 
+    /// The device is frozen, as a process before had it.
+    pub(super) fn begin_frozen(&mut self) {
+        self.motion = Motion::Frozen;
+    }
+
+    /// Set where the connection goes on, served by another process.
+    pub(super) fn is_handed_over(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.is_handed_over)
+    }
+
     /// Works until the mailbox says exit, or memory of the front-end turns out not to be there.
     pub(super) fn run(&mut self) -> Result<(), WorkerEnd> {
         let poller = self.shared.poller.clone();
@@ -187,6 +198,7 @@ impl Worker {
         if mail.epoch != self.epoch {
             self.device.reset();
             self.epoch = mail.epoch;
+            self.shared.window.set(None);
             self.motion = Motion::Runs;
             self.is_loaded = false;
         }
@@ -214,6 +226,7 @@ impl Worker {
         if let Some((epoch, state)) = mail.window
             && epoch == self.epoch
         {
+            self.shared.window.set(Some(state.is_ok()));
             self.device.window(state, &mut self.answers);
         }
         self.due |= mail.rings;

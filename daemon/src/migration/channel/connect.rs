@@ -23,6 +23,8 @@ use super::stream::prepare_tcp;
 use super::tls::Identity;
 use crate::listener::Listener;
 use crate::migration::error::MigrationError;
+use crate::open_sockets;
+use crate::open_sockets::Registered;
 
 fn tcp(address: &str, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
@@ -79,7 +81,7 @@ pub enum Door {
     /// A Unix socket.
     Unix(Listener),
     /// A TCP port, with or without TLS.
-    Tcp(TcpListener, Option<Identity>),
+    Tcp(TcpListener, Option<Identity>, Registered),
 }
 
 /// A peer that has connected: not yet a line, since a handshake takes time.
@@ -98,17 +100,16 @@ impl Door {
     /// The name or port is taken, or TLS is wanted without a certificate.
     pub fn open(at: &Peer, identity: Option<&Identity>) -> Result<Self, MigrationError> {
         let taken = |source| MigrationError::Unreachable { peer: at.to_string(), source };
-        let listen = |address: &str| {
-            let listener = TcpListener::bind(address).map_err(taken)?;
-            listener.set_nonblocking(true)?;
-            Ok::<_, MigrationError>(listener)
+        let listen = |address: &str, identity: Option<Identity>| {
+            let (listener, registered) = open_sockets::tcp(address).map_err(taken)?;
+            Ok(Self::Tcp(listener, identity, registered))
         };
         match at {
             Peer::Unix(path) => Ok(Self::Unix(Listener::bind_private(path)?)),
-            Peer::Tcp(address) => Ok(Self::Tcp(listen(address)?, None)),
+            Peer::Tcp(address) => listen(address, None),
             Peer::Tls(address) => {
                 let identity = identity.ok_or_else(no_identity)?;
-                Ok(Self::Tcp(listen(address)?, Some(identity.clone())))
+                listen(address, Some(identity.clone()))
             }
         }
     }
@@ -117,7 +118,7 @@ impl Door {
     pub fn address(&self) -> Option<Peer> {
         match self {
             Self::Unix(listener) => Some(Peer::Unix(listener.path().to_owned())),
-            Self::Tcp(listener, identity) => {
+            Self::Tcp(listener, identity, _) => {
                 let address = listener.local_addr().ok()?.to_string();
                 Some(if identity.is_some() { Peer::Tls(address) } else { Peer::Tcp(address) })
             }
@@ -135,7 +136,7 @@ impl Door {
                 socket.set_nonblocking(false)?;
                 Ok(Visitor::Unix(socket))
             }
-            Self::Tcp(listener, identity) => {
+            Self::Tcp(listener, identity, _) => {
                 let (socket, from) = listener.accept()?;
                 socket.set_nonblocking(false)?;
                 prepare_tcp(&socket)?;
@@ -149,7 +150,7 @@ impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Unix(listener) => listener.socket.as_fd(),
-            Self::Tcp(listener, _) => listener.as_fd(),
+            Self::Tcp(listener, ..) => listener.as_fd(),
         }
     }
 }

@@ -92,6 +92,11 @@ impl DirtyBitmap {
         outcome
     }
 
+    /// What is to be sent of each memory, by index.
+    pub fn into_pending(self) -> [PageSet; 2] {
+        self.bitmaps.map(|bitmap| bitmap.pending)
+    }
+
     /// Bytes that are to be sent.
     pub fn pending_bytes(&self) -> u64 {
         self.bitmaps.iter().map(|bitmap| bitmap.pending.count() * PAGE).sum()

@@ -1,5 +1,6 @@
 //! A session, as something that can move.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use crate::migration::memory::MovingMemory;
@@ -10,6 +11,8 @@ pub struct Departing {
     pub immutable: Vec<u8>,
     /// The memories, by index.
     pub memories: [Arc<dyn MovingMemory>; 2],
+    /// The files that they lie in, by index; none where they lie in none.
+    pub files: Option<[File; 2]>,
 }
 
 impl Departing {

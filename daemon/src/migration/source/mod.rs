@@ -14,6 +14,7 @@ mod brownout;
 pub mod departing;
 pub mod departure;
 mod finish;
+pub mod handover;
 pub mod hold;
 pub mod phase;
 pub mod progress;

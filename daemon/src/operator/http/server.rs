@@ -28,6 +28,8 @@ use super::client::Progress;
 use super::page::Pages;
 use crate::listener::Listener;
 use crate::listener::SocketError;
+use crate::open_sockets;
+use crate::open_sockets::Registered;
 
 /// Clients at one time; the oldest makes room for the newest.
 const MAX_CLIENTS: usize = 64;
@@ -42,7 +44,7 @@ pub enum Door {
     /// A Unix socket.
     Unix(Listener),
     /// A port.
-    Tcp(TcpListener),
+    Tcp(TcpListener, Registered),
 }
 
 impl Door {
@@ -55,9 +57,8 @@ impl Door {
             Address::Unix(path) => Ok(Self::Unix(Listener::bind_private(path)?)),
             Address::Tcp(at) => {
                 let failed = |source| SocketError::Bind { path: address.to_string().into(), source };
-                let socket = TcpListener::bind(at).map_err(failed)?;
-                socket.set_nonblocking(true).map_err(failed)?;
-                Ok(Self::Tcp(socket))
+                let (socket, registered) = open_sockets::tcp(&at.to_string()).map_err(failed)?;
+                Ok(Self::Tcp(socket, registered))
             }
         }
     }
@@ -67,7 +68,7 @@ impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Unix(listener) => listener.socket.as_fd(),
-            Self::Tcp(socket) => socket.as_fd(),
+            Self::Tcp(socket, _) => socket.as_fd(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Interrupts of one ring: where the guest is signalled, and what it has not been told of yet.
 
+use std::os::fd::OwnedFd;
+
 use super::super::call::Call;
 
 /// The call and error eventfds of a ring, which come from the front-end, and what is due to be signalled.
@@ -17,6 +19,14 @@ impl Interrupts {
     /// Whether the front-end has said where to signal.
     pub(super) fn has_call(&self) -> bool {
         self.call.is_some()
+    }
+
+    pub(super) fn call(&self) -> Option<&OwnedFd> {
+        self.call.as_ref().map(Call::descriptor)
+    }
+
+    pub(super) fn error(&self) -> Option<&OwnedFd> {
+        self.error.as_ref().map(Call::descriptor)
     }
 
     /// Takes a new call descriptor; an interrupt that is owed goes out at once.

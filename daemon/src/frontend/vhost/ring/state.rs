@@ -1,5 +1,6 @@
 //! A ring's state, and what the front-end does to it.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,7 @@ use vm_memory::Permissions;
 use super::super::MAX_QUEUE_SIZE;
 use super::super::call::Call;
 use super::super::features;
+use super::super::handed::Placed;
 use super::super::refusal::Refusal;
 use super::super::saved::SavedRing;
 use super::in_flight::InFlight;
@@ -224,6 +226,25 @@ impl RingState {
     pub(in super::super) fn restore(&mut self, saved: SavedRing) {
         self.interrupts.owed = saved.owes_interrupt;
         self.in_flight.restore(saved.was_used, saved.in_flight);
+    }
+
+    /// What of this ring goes to another process: its place, its state, and kick, call and error descriptors. The guest is told
+    /// what it has not been told of; the device does nothing meanwhile.
+    pub(in super::super) fn hand_over(&mut self) -> io::Result<(Placed, SavedRing, Vec<OwnedFd>)> {
+        self.interrupt();
+        let queue = &self.queue;
+        let [kick, call, error] = [self.kick.as_ref(), self.interrupts.call(), self.interrupts.error()];
+        let placed = Placed {
+            size: queue.size(),
+            parts: [queue.desc_table(), queue.avail_ring(), queue.used_ring()],
+            is_enabled: self.enabled,
+            has_kick: kick.is_some(),
+            has_call: call.is_some(),
+            has_error: error.is_some(),
+        };
+        let files: io::Result<Vec<OwnedFd>> =
+            [kick, call, error].into_iter().flatten().map(OwnedFd::try_clone).collect();
+        Ok((placed, self.save(), files?))
     }
 
     /// Looks at addresses, size and memory again, and joins the used ring if that was not done since the start.

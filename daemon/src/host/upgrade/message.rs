@@ -1,0 +1,84 @@
+//! What predecessor and successor say to each other.
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::frontend::vhost::handed::HandedShell;
+use crate::vgpu::state::saved::bytes::Bytes;
+
+/// The format of what is handed over. Raised when a successor that reads the one before could not go on.
+pub(in crate::host) const FORMAT: u32 = 1;
+/// The oldest one that is read.
+pub(in crate::host) const OLDEST: u32 = 1;
+
+/// What a successor says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::host) enum Said {
+    /// First of all.
+    Hello {
+        /// The oldest format that it reads.
+        oldest: u32,
+        /// The newest one.
+        newest: u32,
+        /// Its version, for people.
+        version: String,
+    },
+    /// It could serve, and waits.
+    Prepared,
+    /// All devices are as they were.
+    Restored,
+    /// Guests go on.
+    Serving {
+        /// vGPUs whose connection it could not take up, and why.
+        lost: Vec<(String, String)>,
+    },
+    /// It cannot, and ends.
+    Failed {
+        /// Why, in the operator's words.
+        why: String,
+    },
+}
+
+/// What a predecessor says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::host) enum Handed {
+    /// The sockets at which it listens; their descriptors in this order.
+    Sockets(Vec<NamedSocket>),
+    /// What the operator has changed since the start, and how many vGPUs follow.
+    Estate {
+        /// vGPUs that `ctl vgpu add` has made, as it was told.
+        made: Vec<String>,
+        /// What `ctl vgpu set` has set, by vGPU.
+        set: Vec<(String, Vec<String>)>,
+        /// vGPUs with a VM.
+        vgpus: u32,
+    },
+    /// One of them. Descriptors: the connection, video memory, evicted memory, and those of the connection's data.
+    Vgpu(Box<HandedVgpu>),
+    /// They are the successor's.
+    Go,
+}
+
+/// A socket that listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::host) struct NamedSocket {
+    /// Its name, see [`crate::open_sockets`].
+    pub(in crate::host) name: Bytes,
+    /// It lies in a file that the daemon has made.
+    pub(in crate::host) has_file: bool,
+}
+
+/// A vGPU with a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::host) struct HandedVgpu {
+    /// Its name.
+    pub(in crate::host) name: String,
+    /// Its connection.
+    pub(in crate::host) shell: HandedShell,
+    /// Its state, as migration has it.
+    pub(in crate::host) state: Bytes,
+    /// Pages of each memory, and runs of those that were ever written: first page, and the one after the last.
+    pub(in crate::host) written: [(u64, Vec<(u64, u64)>); 2],
+}

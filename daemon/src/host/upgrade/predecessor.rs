@@ -1,0 +1,305 @@
+//! The daemon that hands its vGPUs over.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde_json::Value;
+use serde_json::json;
+
+use super::channel::Channel;
+use super::message::FORMAT;
+use super::message::Handed;
+use super::message::HandedVgpu;
+use super::message::NamedSocket;
+use super::message::Said;
+use super::successor::IS_SUCCESSOR;
+use crate::frontend::vhost::parking::Parked;
+use crate::host::builder::Builder;
+use crate::host::ground::Served;
+use crate::migration::source::handover::Holding;
+use crate::open_sockets;
+use crate::service_manager;
+use crate::vgpu::state::saved::bytes::Bytes;
+
+/// What the kernel appends to the path of a program that is not there any more.
+const DELETED: &[u8] = b" (deleted)";
+/// How long a successor may take to be prepared: it starts an engine, to see what the machine computes.
+const PREPARE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a thread may take to come to rest between two messages.
+const PARK_LIMIT: Duration = Duration::from_secs(2);
+/// How long a device may take to come to rest.
+const QUIESCE_LIMIT: Duration = Duration::from_secs(5);
+/// How long the successor may take for each message, and to restore the devices: guests stand still.
+const RESTORE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Has `binary`, or the program that this process was started from, go on with all that is served. What came of it, for the operator.
+///
+/// # Errors
+/// Why it cannot: all goes on here.
+pub(in crate::host) fn upgrade<'t>(
+    builder: &Builder,
+    binary: Option<&Path>,
+    line: Vec<OsString>,
+    served: impl Iterator<Item = &'t Served>,
+    estate: Estate,
+) -> Result<Value, String> {
+    let binary = binary.map_or_else(own_program, |binary| Ok(binary.to_owned()))?;
+    let successor = Successor::start(binary, line, builder)?;
+    let (pid, version) = (successor.pid, successor.version.clone());
+    let Done { stood, vgpus, lost } = successor.hand_over(served, estate)?;
+    service_manager::say_main_process(pid);
+    log::info!("upgrade: process {pid}, version {version}, goes on with {vgpus} VMs; this one ends");
+    let lost: Vec<Value> = lost.iter().map(|(vgpu, why)| json!({ "vgpu": vgpu, "why": why })).collect();
+    Ok(json!({
+        "pid": pid,
+        "version": version,
+        "vms": vgpus,
+        "lost": lost,
+        "stood_still_ms": u64::try_from(stood.as_millis()).unwrap_or(u64::MAX),
+    }))
+}
+
+/// The file that this process was started from: what lies there now, where a package has replaced it.
+fn own_program() -> Result<PathBuf, String> {
+    let path = env::current_exe().map_err(|error| format!("the file of this program: {error}"))?;
+    let bytes = path.as_os_str().as_bytes();
+    let bytes = bytes.strip_suffix(DELETED).unwrap_or(bytes);
+    Ok(PathBuf::from(OsStr::from_bytes(bytes)))
+}
+
+/// A program that is to be the successor. Killed and waited for when it is dropped, unless it was let go.
+#[derive(Debug)]
+struct Successor<'a> {
+    channel: Channel,
+    child: Option<Child>,
+    builder: &'a Builder,
+    pid: u32,
+    version: String,
+}
+
+/// What changed hands.
+#[derive(Debug)]
+struct Done {
+    /// How long guests stood still: from the first connection that was parked until all went on.
+    stood: Duration,
+    /// vGPUs with a VM.
+    vgpus: u32,
+    /// vGPUs that did not go on, and why.
+    lost: Vec<(String, String)>,
+}
+
+/// What goes over beside vGPUs with a VM.
+#[derive(Debug, Default)]
+pub(in crate::host) struct Estate {
+    /// vGPUs that the operator has made, as he said.
+    pub(in crate::host) made: Vec<String>,
+    /// What the operator has set, by vGPU.
+    pub(in crate::host) set: BTreeMap<String, Vec<String>>,
+}
+
+/// A vGPU that stands still. It goes on when this is dropped.
+struct Standing<'a> {
+    served: &'a Served,
+    parked: Option<Parked>,
+    holding: Option<Holding>,
+    is_left: bool,
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.holding = None;
+        if !self.is_left {
+            let known = &self.served.known;
+            known.endpoint.quiesce.go_on(|| known.commands.nudge());
+        }
+    }
+}
+
+impl<'a> Standing<'a> {
+    /// Has it stand still.
+    fn begin(served: &'a Served) -> Result<Self, String> {
+        let parked = served.socket.park(PARK_LIMIT)?;
+        let holding = parked.is_connected.then(|| served.known.endpoint.departure.begin_handover());
+        let holding = holding.transpose().map_err(|error| error.to_string())?;
+        Ok(Self { served, parked: Some(parked), holding, is_left: false })
+    }
+
+    /// What it is, if a VM has it.
+    fn record(&self) -> Result<Option<(HandedVgpu, Vec<OwnedFd>)>, String> {
+        let (Some(holding), Some(parked)) = (&self.holding, &self.parked) else { return Ok(None) };
+        let known = &self.served.known;
+        let state = known.endpoint.quiesce.save(|| known.commands.nudge(), QUIESCE_LIMIT)?;
+        let device = holding.device(state).map_err(|error| error.to_string())?;
+        let connection = parked.record(PARK_LIMIT)?;
+        let runs = |run: &std::ops::Range<u64>| (run.start, run.end);
+        let written = device.written.map(|set| (set.pages(), set.runs().iter().map(runs).collect()));
+        let (name, state) = (known.name.clone(), Bytes(device.state));
+        let mut files = vec![OwnedFd::from(connection.stream)];
+        files.extend(device.files.map(OwnedFd::from));
+        files.extend(connection.files);
+        Ok(Some((HandedVgpu { name, shell: connection.shell, state, written }, files)))
+    }
+
+    /// It is the successor's.
+    fn leave(mut self) {
+        self.is_left = true;
+        self.holding = None;
+        if let Some(parked) = self.parked.take() {
+            parked.leave();
+        }
+    }
+}
+
+impl<'a> Successor<'a> {
+    /// Starts `binary` with this command line, and waits until it could serve.
+    ///
+    /// # Errors
+    /// Why it cannot be the successor. It has ended.
+    fn start(binary: PathBuf, line: Vec<OsString>, builder: &'a Builder) -> Result<Self, String> {
+        let shown = binary.display().to_string();
+        let spawn = move || {
+            let mut command = Command::new(binary);
+            command.args(line.into_iter().skip(1)).env(IS_SUCCESSOR, "1");
+            let (own, its) = UnixStream::pair()?;
+            let child = command.stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
+            Ok::<_, io::Error>((child, own))
+        };
+        let spawned = builder.run(spawn).and_then(|spawned| spawned);
+        let (child, own) = spawned.map_err(|error| format!("{shown}: {error}"))?;
+        let pid = child.id();
+        log::info!("upgrade: {shown} is process {pid}");
+        let channel = Channel::from(own);
+        let mut successor = Self { channel, child: Some(child), builder, pid, version: String::new() };
+        match successor.hear(PREPARE_LIMIT)? {
+            Said::Hello { oldest, newest, version } if (oldest..=newest).contains(&FORMAT) => {
+                successor.version = version;
+            }
+            Said::Hello { oldest, newest, version } => {
+                return Err(format!(
+                    "{shown} is version {version}, which goes on with what daemons of format {oldest} to {newest} hand over; this one \
+                     has format {FORMAT}"
+                ));
+            }
+            other => return Err(unexpected(&other)),
+        }
+        successor.send_sockets()?;
+        match successor.hear(PREPARE_LIMIT)? {
+            Said::Prepared => Ok(successor),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn send_sockets(&self) -> Result<(), String> {
+        let sockets = open_sockets::all().map_err(|error| format!("no descriptor is left: {error}"))?;
+        let named = sockets.iter().map(|socket| NamedSocket {
+            name: Bytes(socket.name.clone().into_vec()),
+            has_file: socket.has_file,
+        });
+        let files: Vec<_> = sockets.iter().map(|socket| socket.socket.as_fd()).collect();
+        self.say(&Handed::Sockets(named.collect()), &files)
+    }
+
+    fn say(&self, message: &Handed, files: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), String> {
+        self.channel
+            .send(message, files, RESTORE_LIMIT)
+            .map_err(|error| format!("telling the successor: {error}"))
+    }
+
+    /// What it says next; why it cannot go on.
+    fn hear(&mut self, limit: Duration) -> Result<Said, String> {
+        match self.channel.receive::<Said>(limit) {
+            Ok((Said::Failed { why }, _)) => Err(why),
+            Ok((said, _)) => Ok(said),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(format!("the successor, process {}, says nothing for {} s", self.pid, limit.as_secs()))
+            }
+            Err(error) => Err(self.end().map_or_else(
+                || format!("the successor, process {}: {error}", self.pid),
+                |how| {
+                    format!(
+                        "the successor, process {}, has ended ({how}); the log has its last words",
+                        self.pid
+                    )
+                },
+            )),
+        }
+    }
+
+    /// Kills it if it runs, and waits for it. How it ended by itself, if it did.
+    fn end(&mut self) -> Option<String> {
+        let mut child = self.child.take()?;
+        let waited = self.builder.run(move || {
+            let _ended = child.kill();
+            child.wait()
+        });
+        let status = waited.and_then(|status| status).ok()?;
+        (status.signal() != Some(rustix::process::Signal::KILL.as_raw())).then(|| status.to_string())
+    }
+
+    /// Hands `tenants` over.
+    ///
+    /// # Errors
+    /// Why it cannot be: the vGPUs go on here, and the successor has ended.
+    fn hand_over<'t>(
+        mut self,
+        tenants: impl Iterator<Item = &'t Served>,
+        estate: Estate,
+    ) -> Result<Done, String> {
+        let begun = Instant::now();
+        let (mut standing, mut handed) = (Vec::new(), Vec::new());
+        for served in tenants {
+            let of_vgpu = |why: String| format!("vGPU {}: {why}", served.known.name);
+            let stands = Standing::begin(served).map_err(of_vgpu)?;
+            handed.extend(stands.record().map_err(of_vgpu)?);
+            standing.push(stands);
+        }
+        let Estate { made, set } = estate;
+        let vgpus = u32::try_from(handed.len()).unwrap_or(u32::MAX);
+        self.say(&Handed::Estate { made, set: set.into_iter().collect(), vgpus }, &[])?;
+        for (vgpu, files) in handed {
+            let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+            self.say(&Handed::Vgpu(Box::new(vgpu)), &files)?;
+        }
+        match self.hear(RESTORE_LIMIT)? {
+            Said::Restored => {}
+            other => return Err(unexpected(&other)),
+        }
+        self.say(&Handed::Go, &[])?;
+        // Nothing here goes on from here on, whatever becomes of the successor.
+        open_sockets::leave();
+        let _runs = self.child.take();
+        standing.into_iter().for_each(Standing::leave);
+        let lost = match self.hear(RESTORE_LIMIT) {
+            Ok(Said::Serving { lost }) => lost,
+            Ok(other) => vec![("all".to_owned(), unexpected(&other))],
+            Err(why) => vec![("all".to_owned(), why)],
+        };
+        Ok(Done { stood: begun.elapsed(), vgpus, lost })
+    }
+}
+
+impl Drop for Successor<'_> {
+    fn drop(&mut self) {
+        let _how = self.end();
+    }
+}
+
+fn unexpected(said: &Said) -> String {
+    format!("the successor says {said:?}, which it should not now")
+}

@@ -1,0 +1,51 @@
+//! A device that goes to another daemon on this host, memories and all: nothing of them is copied.
+
+use std::fs::File;
+
+use super::error::MigrationError;
+use super::memory::Memory;
+use super::pages::PAGE;
+use super::pages::PageSet;
+use super::stage::Staged;
+use super::state;
+use super::state::State;
+use super::target::arriving::Arriving;
+
+/// The device.
+#[derive(Debug)]
+pub struct HandedDevice {
+    /// Its state, encoded.
+    pub state: Vec<u8>,
+    /// The files that its memories lie in, by index.
+    pub files: [File; 2],
+    /// Which of their pages were ever written (DIRTY-31).
+    pub written: [PageSet; 2],
+}
+
+impl HandedDevice {
+    /// Its memories and its state, where they can be those of `vgpu`.
+    ///
+    /// # Errors
+    /// They cannot.
+    pub(super) fn open(self, vgpu: &Arriving) -> Result<([Staged; 2], State), MigrationError> {
+        let state = state::decode(&self.state).map_err(|error| MigrationError::State(error.to_string()))?;
+        let [vram, evicted] = self.files;
+        let [of_vram, of_evicted] = self.written;
+        let staged = [(Memory::Vram, vram, of_vram), (Memory::Evicted, evicted, of_evicted)].map(
+            |(memory, file, received)| {
+                let length = vgpu.shape.lengths[memory.index()];
+                let bytes = file.metadata()?.len();
+                if bytes != length || received.pages() != length / PAGE {
+                    return Err(MigrationError::State(format!(
+                        "{memory} of {bytes} bytes and {} pages; vGPU {} has {length} bytes here",
+                        received.pages(),
+                        vgpu.name
+                    )));
+                }
+                Ok(Staged { file, received })
+            },
+        );
+        let [vram, evicted] = staged;
+        Ok(([vram?, evicted?], state))
+    }
+}

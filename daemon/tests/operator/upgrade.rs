@@ -1,0 +1,224 @@
+//! A daemon that is replaced by another under running guests.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::device::Device;
+use campanile_guest_driver::node::Node;
+use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::served::Folder;
+use crate::served::NEVER;
+use crate::served::Served;
+use crate::served::text;
+use crate::served::until;
+
+const BYTES: u64 = 1 << 20;
+
+fn table(name: &str, more: &str) -> String {
+    format!("[[vgpu]]\nname = \"{name}\"\nsocket = \"@/{name}.sock\"\nvram = \"64M\"\n{more}")
+}
+
+fn connect(served: &Served, name: &str) -> Arc<LoopbackVm> {
+    LoopbackVm::connect(served.folder.file(&format!("{name}.sock")), &VmOptions::default()).unwrap()
+}
+
+/// A daemon that may have successors: the last of them is ended.
+struct Line {
+    served: Served,
+    last: Option<Pid>,
+}
+
+impl Line {
+    fn begin(config: &str) -> Self {
+        Self { served: Served::with(config), last: None }
+    }
+
+    fn pid(&self) -> u64 {
+        self.served.ask(&["status"])["daemon"]["pid"].as_u64().unwrap()
+    }
+
+    /// Has a successor go on, and waits for the predecessor's end.
+    fn upgrade(&mut self) -> Value {
+        let before = self.pid();
+        let done = self.served.ask(&["upgrade"]);
+        self.last = Pid::from_raw(i32::try_from(done["pid"].as_u64().unwrap()).unwrap());
+        until("the predecessor's end", || {
+            let state = fs::read_to_string(format!("/proc/{before}/stat"));
+            // The first of them is this process's child, and waited for at the end.
+            state.map_or(true, |state| state.contains(") Z "))
+        });
+        assert_eq!(self.pid(), done["pid"].as_u64().unwrap());
+        done
+    }
+
+    /// The daemon goes on as it was.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let before = self.pid();
+        let output = self.served.ctl(&[&["upgrade"], arguments].concat());
+        assert_eq!(output.status.code(), Some(4), "{}", text(&output.stdout));
+        assert_eq!(self.pid(), before);
+        text(&output.stderr)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(last) = self.last {
+            let _ended = kill_process(last, Signal::TERM);
+        }
+    }
+}
+
+/// Ends what works, however a test ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Fills a buffer with one value after the other, and reads back each; how often it has.
+fn work(device: &Device, is_over: &AtomicBool, rounds: &AtomicU64, by_doorbell: bool) {
+    let buffer = device.create_buffer(BYTES).unwrap();
+    let context = device.create_context(Node::Copy).unwrap();
+    let mut kernel = context.create_kernel_queue().unwrap();
+    let mut user = by_doorbell.then(|| context.create_user_queue(&QueueOptions::default()).unwrap());
+    while !is_over.load(Ordering::Relaxed) {
+        let value = u32::try_from(rounds.load(Ordering::Relaxed) % 1000).unwrap();
+        let mut commands = CommandBuffer::new();
+        commands.fill(buffer.va(), BYTES, value).unwrap();
+        if let Some(user) = &mut user {
+            user.submit(&commands).unwrap().wait(Some(NEVER)).unwrap();
+        } else {
+            let ticket = kernel.submit(&commands).unwrap();
+            kernel.wait(ticket, Some(NEVER)).unwrap();
+        }
+        let mut words = [0; 4];
+        for offset in [0, BYTES - 4] {
+            buffer.read(offset, &mut words).unwrap();
+            assert_eq!(u32::from_le_bytes(words), value, "round {rounds:?} at {offset}");
+        }
+        rounds.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn cont_01_guests_work_on_while_daemon_after_daemon_takes_their_vgpus_over() {
+    let mut line = Line::begin(&format!("metrics = \"tcp:127.0.0.1:0\"\n{}", table("a", "")));
+    let spec = format!("name=b,socket={},vram=64M", line.served.folder.file("b.sock").display());
+    line.served.ask(&["vgpu", "add", &spec]);
+    line.served.ask(&["vgpu", "set", "b", "weight=700"]);
+    let (a, b) = (connect(&line.served, "a"), connect(&line.served, "b"));
+    let devices: Vec<(Device, bool)> = [(&a, false), (&a, true), (&b, false), (&b, true)]
+        .into_iter()
+        .map(|(vm, by_doorbell)| (Device::open(vm.open("test").unwrap()).unwrap(), by_doorbell))
+        .collect();
+    let (is_over, rounds) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 4]);
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        for ((device, by_doorbell), rounds) in devices.iter().zip(&rounds) {
+            let is_over = &is_over;
+            scope.spawn(move || work(device, is_over, rounds, *by_doorbell));
+        }
+        let all_go_on = || {
+            let seen = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
+            until("rounds of all four", || {
+                rounds.iter().zip(seen).all(|(rounds, seen)| rounds.load(Ordering::Relaxed) > seen + 2)
+            });
+        };
+        all_go_on();
+        for _ in 0..3 {
+            let done = line.upgrade();
+            assert_eq!((&done["vms"], &done["lost"]), (&json!(2), &json!([])));
+            all_go_on();
+            let status = line.served.ask(&["status"]);
+            let vgpus = status["vgpus"].as_array().unwrap();
+            assert_eq!(vgpus.len(), 2);
+            assert_eq!(vgpus[1]["tuning"]["weight"], 700, "what the operator has set");
+            assert!(vgpus.iter().all(|vgpu| vgpu["vm_connected"] == true));
+        }
+    });
+    // The connections are whole: a guest begins anew, and another one comes where one has gone.
+    a.reset_device().unwrap();
+    drop(devices);
+    let device = Device::open(a.open("again").unwrap()).unwrap();
+    let once = |device: &Device| {
+        let buffer = device.create_buffer(BYTES).unwrap();
+        let mut commands = CommandBuffer::new();
+        commands.fill(buffer.va(), BYTES, 9).unwrap();
+        let mut queue = device.create_context(Node::Copy).unwrap().create_kernel_queue().unwrap();
+        let ticket = queue.submit(&commands).unwrap();
+        queue.wait(ticket, Some(NEVER)).unwrap();
+    };
+    once(&device);
+    drop(b);
+    until("b without a VM", || line.served.ask(&["status"])["vgpus"][1]["vm_connected"] == false);
+    let b = connect(&line.served, "b");
+    once(&Device::open(b.open("test").unwrap()).unwrap());
+    // The last one removes what the first one made.
+    let (last, files) = (line.last.take().unwrap(), ["a.sock", "b.sock", "control"]);
+    kill_process(last, Signal::TERM).unwrap();
+    until("the end of the files", || files.iter().all(|name| !line.served.folder.file(name).exists()));
+}
+
+#[test]
+fn cont_02_a_program_that_cannot_go_on_is_told_of_and_the_daemon_goes_on() {
+    let line = Line::begin(&table("a", ""));
+    let vm = connect(&line.served, "a");
+    let device = Device::open(vm.open("test").unwrap()).unwrap();
+    let program = |name: &str, text: &str| {
+        line.served.folder.write(name, text);
+        let file = line.served.folder.file(name);
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let said = line.refused(&["--binary", "/nonexistent/campanile"]);
+    assert!(said.contains("/nonexistent/campanile: No such file"), "{said}");
+    let said = line.refused(&["--binary", &program("ends", "#!/bin/sh\nexit 7\n")]);
+    assert!(said.contains("has ended (exit status: 7)"), "{said}");
+    let said = line
+        .refused(&["--binary", &program("babbles", "#!/bin/sh\nprintf 'no such message' >&0\nexec sleep 60\n")]);
+    assert!(said.contains("a message of"), "{said}");
+    // The configuration is read again, and wrong by now; or right, and without a vGPU that is in use.
+    let config = fs::read_to_string(line.served.folder.file("campanile.toml")).unwrap();
+    line.served.folder.write("campanile.toml", &format!("{config}weigth = 1\n"));
+    let said = line.refused(&[]);
+    assert!(said.contains("weigth"), "{said}");
+    line.served.folder.write("campanile.toml", &config.replace("\"a\"", "\"c\"").replace("a.sock", "c.sock"));
+    let said = line.refused(&[]);
+    assert!(said.contains("vGPU a has a VM, and is not in the configuration"), "{said}");
+    line.served.folder.write("campanile.toml", &config.replace("64M", "96M"));
+    let said = line.refused(&[]);
+    assert!(said.contains("vGPU a: ") && said.contains("video memory"), "{said}");
+    let (is_over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        scope.spawn(|| work(&device, &is_over, &rounds, true));
+        until("rounds", || rounds.load(Ordering::Relaxed) > 3);
+    });
+}
+
+#[test]
+fn a_process_that_no_daemon_has_started_is_no_successor() {
+    let folder = Folder::with(&table("a", ""));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.args(["serve", "--config", &folder.config()]).env("CAMPANILE_SUCCESSOR", "1");
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("upgrade: "), "{}", text(&output.stderr));
+}
