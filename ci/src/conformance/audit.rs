@@ -84,11 +84,11 @@ pub struct Audit {
 /// Audits a checkout. Without `results` no line is covered.
 pub fn audit(tree: &Tree, results: Option<&Results>) -> Audit {
     let text = |path| tree.file(path).map_or("", |file| file.text.as_str());
-    let (checklist, mut findings) = checklist::parse(text(checklist::PATH));
+    let (checklist, mut findings) = checklist::parse(checklist::PATHS.map(|path| (path, text(path))));
     let (exemptions, more) = exemptions::parse(text(exemptions::PATH));
     findings.extend(more);
     if checklist.is_empty() {
-        findings.push(Finding::in_file(checklist::PATH, "holds no lines `- **UMS-01** [S] text`"));
+        findings.push(Finding::in_file(checklist::PATHS[0], "holds no lines `- **UMS-01** [S] text`"));
     }
     findings.extend(deviations(&exemptions, &decisions::parse(text(decisions::PATH))));
     let claims = claims(tree);

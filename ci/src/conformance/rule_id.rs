@@ -18,11 +18,14 @@ pub enum Group {
     Dirty,
     /// Live migration.
     Lm,
+    /// Continuity.
+    Cont,
 }
 
 impl Group {
     /// All groups, in the order of the checklist.
-    pub const ALL: [Self; 6] = [Self::Ums, Self::Tdr, Self::Pre, Self::Mcdm, Self::Dirty, Self::Lm];
+    pub const ALL: [Self; 7] =
+        [Self::Ums, Self::Tdr, Self::Pre, Self::Mcdm, Self::Dirty, Self::Lm, Self::Cont];
 
     /// The name, as in ids.
     pub fn name(self) -> &'static str {
@@ -33,6 +36,7 @@ impl Group {
             Self::Mcdm => "MCDM",
             Self::Dirty => "DIRTY",
             Self::Lm => "LM",
+            Self::Cont => "CONT",
         }
     }
 }
