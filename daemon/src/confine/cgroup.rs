@@ -56,7 +56,7 @@ impl Delegated {
                 .map_err(|error| format!("/proc/self/{name}: {error}"))
         };
         let folder = own_folder(&read("mountinfo")?, &read("cgroup")?)?;
-        Self::within(&folder, std::process::id())
+        Self::within(above_a_daemon(&folder), std::process::id())
     }
 
     /// The same in this cgroup, for the process of this number.
@@ -200,6 +200,15 @@ fn file_name(name: &str) -> String {
     text
 }
 
+/// Where a daemon started this process, to be its successor, it is in that daemon's own cgroup: the delegated one is above.
+fn above_a_daemon(folder: &Path) -> &Path {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    let is_of_a_daemon = name
+        .and_then(|name| name.strip_prefix(PREFIX))
+        .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()));
+    folder.parent().filter(|_| is_of_a_daemon).unwrap_or(folder)
+}
+
 /// The folder of this process's cgroup, from `/proc/self/mountinfo` and `/proc/self/cgroup`.
 fn own_folder(mounts: &str, cgroups: &str) -> Result<PathBuf, String> {
     let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"));
@@ -223,6 +232,7 @@ mod tests {
 
     use super::Ceiling;
     use super::Delegated;
+    use super::above_a_daemon;
     use super::own_folder;
     use super::remove_stale;
 
@@ -308,6 +318,18 @@ mod tests {
         "campanile-x",
         "other-11",
     ];
+
+    #[test]
+    fn a_successor_begins_in_the_cgroup_of_its_predecessor_and_uses_the_one_above() {
+        for (folder, delegated) in [
+            ("/sys/fs/cgroup/unit/campanile-4711", "/sys/fs/cgroup/unit"),
+            ("/sys/fs/cgroup/unit", "/sys/fs/cgroup/unit"),
+            ("/sys/fs/cgroup/campanile-", "/sys/fs/cgroup/campanile-"),
+            ("/sys/fs/cgroup/campanile-new", "/sys/fs/cgroup/campanile-new"),
+        ] {
+            assert_eq!(above_a_daemon(Path::new(folder)), Path::new(delegated));
+        }
+    }
 
     #[test]
     fn cgroups_of_daemons_that_were_killed_are_removed_and_those_of_others_stay() {

@@ -79,7 +79,11 @@ impl<F: Front> FrontDevice<F> {
         &mut self.vgpu.session
     }
 
+    /// Answers what is due, but for a device whose state was taken: the one that goes on with that answers it.
     fn answer_due(&mut self, answers: &mut Answers) {
+        if self.vgpu.is_taken() {
+            return;
+        }
         for (token, outcome) in self.vgpu.session.take_due() {
             self.front.due(&mut self.vgpu, token, outcome, answers);
         }
@@ -112,6 +116,7 @@ impl<F: Front> Device for FrontDevice<F> {
 
     fn event(&mut self, answers: &mut Answers) {
         self.vgpu.session.event();
+        self.answer_due(answers);
         self.vgpu.look_at_freeze();
         self.look_at_quiesce();
         self.answer_due(answers);

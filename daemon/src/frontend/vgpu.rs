@@ -74,6 +74,11 @@ impl<C: Command> Vgpu<C> {
         self.freeze == Freeze::No
     }
 
+    /// Whether its state was taken, and it does not go on yet.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self.quiesce, Some(None))
+    }
+
     /// Whether everything has stopped: then the last of what engines wrote is told.
     pub(super) fn look_at_freeze(&mut self) {
         if self.freeze == Freeze::Asked && self.session.is_frozen() {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::served::Served;
+use crate::upgrade::end;
 use crate::work::work;
 
 const PAGE: &str = include_str!("../../../docs/book/control-api.md");
@@ -76,6 +77,9 @@ fn every_answer_is_as_the_guide_has_it() {
         let words = std::iter::once("vgpu").chain(verb.into_iter().filter(|word| !word.is_empty()));
         collect(&served.ask(&words.collect::<Vec<_>>()), place, &mut seen);
     }
+    let upgraded = served.ask(&["upgrade"]);
+    collect(&upgraded, "upgrade", &mut seen);
+    end(&upgraded);
     let told = told();
     let mut missing = String::new();
     for (place, kinds) in &seen {

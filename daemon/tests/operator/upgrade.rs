@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -34,6 +35,12 @@ fn table(name: &str, more: &str) -> String {
 
 fn connect(served: &Served, name: &str) -> Arc<LoopbackVm> {
     LoopbackVm::connect(served.folder.file(&format!("{name}.sock")), &VmOptions::default()).unwrap()
+}
+
+/// Ends the successor that `ctl upgrade` speaks of.
+pub(crate) fn end(upgraded: &Value) {
+    let pid = Pid::from_raw(i32::try_from(upgraded["pid"].as_u64().unwrap()).unwrap());
+    kill_process(pid.unwrap(), Signal::TERM).unwrap();
 }
 
 /// A daemon that may have successors: the last of them is ended.
@@ -117,12 +124,19 @@ fn work(device: &Device, is_over: &AtomicBool, rounds: &AtomicU64, by_doorbell: 
     }
 }
 
+/// A fill that a guest sees end.
+fn once(device: &Device) {
+    let buffer = device.create_buffer(BYTES).unwrap();
+    let mut commands = CommandBuffer::new();
+    commands.fill(buffer.va(), BYTES, 9).unwrap();
+    let mut queue = device.create_context(Node::Copy).unwrap().create_kernel_queue().unwrap();
+    let ticket = queue.submit(&commands).unwrap();
+    queue.wait(ticket, Some(NEVER)).unwrap();
+}
+
 #[test]
 fn cont_01_guests_work_on_while_daemon_after_daemon_takes_their_vgpus_over() {
-    let mut line = Line::begin(&format!("metrics = \"tcp:127.0.0.1:0\"\n{}", table("a", "")));
-    let spec = format!("name=b,socket={},vram=64M", line.served.folder.file("b.sock").display());
-    line.served.ask(&["vgpu", "add", &spec]);
-    line.served.ask(&["vgpu", "set", "b", "weight=700"]);
+    let mut line = Line::begin(&format!("{}{}", table("a", ""), table("b", "")));
     let (a, b) = (connect(&line.served, "a"), connect(&line.served, "b"));
     let devices: Vec<(Device, bool)> = [(&a, false), (&a, true), (&b, false), (&b, true)]
         .into_iter()
@@ -146,34 +160,62 @@ fn cont_01_guests_work_on_while_daemon_after_daemon_takes_their_vgpus_over() {
             let done = line.upgrade();
             assert_eq!((&done["vms"], &done["lost"]), (&json!(2), &json!([])));
             all_go_on();
-            let status = line.served.ask(&["status"]);
-            let vgpus = status["vgpus"].as_array().unwrap();
-            assert_eq!(vgpus.len(), 2);
-            assert_eq!(vgpus[1]["tuning"]["weight"], 700, "what the operator has set");
-            assert!(vgpus.iter().all(|vgpu| vgpu["vm_connected"] == true));
         }
     });
-    // The connections are whole: a guest begins anew, and another one comes where one has gone.
-    a.reset_device().unwrap();
-    drop(devices);
-    let device = Device::open(a.open("again").unwrap()).unwrap();
-    let once = |device: &Device| {
-        let buffer = device.create_buffer(BYTES).unwrap();
-        let mut commands = CommandBuffer::new();
-        commands.fill(buffer.va(), BYTES, 9).unwrap();
-        let mut queue = device.create_context(Node::Copy).unwrap().create_kernel_queue().unwrap();
-        let ticket = queue.submit(&commands).unwrap();
-        queue.wait(ticket, Some(NEVER)).unwrap();
-    };
-    once(&device);
-    drop(b);
-    until("b without a VM", || line.served.ask(&["status"])["vgpus"][1]["vm_connected"] == false);
-    let b = connect(&line.served, "b");
-    once(&Device::open(b.open("test").unwrap()).unwrap());
-    // The last one removes what the first one made.
-    let (last, files) = (line.last.take().unwrap(), ["a.sock", "b.sock", "control"]);
-    kill_process(last, Signal::TERM).unwrap();
+}
+
+#[test]
+fn cont_03_sockets_go_with_the_vgpus_and_the_last_daemon_removes_their_files() {
+    let mut line =
+        Line::begin(&format!("metrics = \"unix:@/metrics\"\nstatus = \"@/status\"\n{}", table("a", "")));
+    for _ in 0..2 {
+        assert_eq!(line.upgrade()["vms"], 0);
+    }
+    let files = ["a.sock", "control", "metrics", "status"];
+    for name in files {
+        UnixStream::connect(line.served.folder.file(name)).unwrap();
+    }
+    let a = connect(&line.served, "a");
+    once(&Device::open(a.open("test").unwrap()).unwrap());
+    kill_process(line.last.take().unwrap(), Signal::TERM).unwrap();
     until("the end of the files", || files.iter().all(|name| !line.served.folder.file(name).exists()));
+}
+
+#[test]
+fn cont_04_what_the_operator_made_and_set_is_there_after_an_upgrade() {
+    let mut line = Line::begin(&table("a", ""));
+    let spec = format!("name=b,socket={},vram=64M", line.served.folder.file("b.sock").display());
+    line.served.ask(&["vgpu", "add", &spec]);
+    for values in [["weight=500", "cap=50"], ["weight=700", "cap=60"]] {
+        line.served.ask(&["vgpu", "set", "b", values[0], values[1]]);
+    }
+    let b = connect(&line.served, "b");
+    let device = Device::open(b.open("test").unwrap()).unwrap();
+    for _ in 0..2 {
+        line.upgrade();
+        let status = line.served.ask(&["status"]);
+        let vgpus = status["vgpus"].as_array().unwrap();
+        assert_eq!(vgpus.len(), 2);
+        assert_eq!((&vgpus[1]["tuning"]["weight"], &vgpus[1]["vm_connected"]), (&json!(700), &json!(true)));
+        once(&device);
+    }
+}
+
+#[test]
+fn cont_05_a_connection_that_went_to_a_successor_is_whole() {
+    let mut line = Line::begin(&table("a", ""));
+    let a = connect(&line.served, "a");
+    let device = Device::open(a.open("test").unwrap()).unwrap();
+    line.upgrade();
+    once(&device);
+    a.reset_device().unwrap();
+    assert!(device.create_buffer(BYTES).is_err(), "a guest that began anew has lost its devices");
+    once(&Device::open(a.open("again").unwrap()).unwrap());
+    line.upgrade();
+    a.hang_up();
+    until("the VM's end", || line.served.ask(&["status"])["vgpus"][0]["vm_connected"] == false);
+    let other = connect(&line.served, "a");
+    once(&Device::open(other.open("test").unwrap()).unwrap());
 }
 
 #[test]
@@ -191,8 +233,10 @@ fn cont_02_a_program_that_cannot_go_on_is_told_of_and_the_daemon_goes_on() {
     assert!(said.contains("/nonexistent/campanile: No such file"), "{said}");
     let said = line.refused(&["--binary", &program("ends", "#!/bin/sh\nexit 7\n")]);
     assert!(said.contains("has ended (exit status: 7)"), "{said}");
-    let said = line
-        .refused(&["--binary", &program("babbles", "#!/bin/sh\nprintf 'no such message' >&0\nexec sleep 60\n")]);
+    let said = line.refused(&[
+        "--binary",
+        &program("babbles", "#!/bin/sh\nprintf 'no such message' >&0\nexec sleep 60\n"),
+    ]);
     assert!(said.contains("a message of"), "{said}");
     // The configuration is read again, and wrong by now; or right, and without a vGPU that is in use.
     let config = fs::read_to_string(line.served.folder.file("campanile.toml")).unwrap();

@@ -9,8 +9,11 @@
 //!   (dropped) ────────────────────────────────────────▶ goes on
 //! ```
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
@@ -54,11 +57,17 @@ pub(super) enum Next {
 pub(super) struct Parking {
     asked: Mutex<Option<Exchange>>,
     bell: Event,
+    is_left: Arc<AtomicBool>,
 }
 
 impl Parking {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self { asked: Mutex::default(), bell: Event::new()? })
+        Ok(Self { asked: Mutex::default(), bell: Event::new()?, is_left: Arc::default() })
+    }
+
+    /// Whether what the thread serves is another process's: it may still be freeing what it had itself.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
     }
 
     /// Rings when something is asked; also for other reasons of the socket's.
@@ -74,7 +83,9 @@ impl Parking {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(exchange);
         self.bell.signal();
         match answers.recv_timeout(limit) {
-            Ok(Answer::Parked { is_connected }) => Ok(Parked { orders, answers, is_connected }),
+            Ok(Answer::Parked { is_connected }) => {
+                Ok(Parked { orders, answers, is_left: Arc::clone(&self.is_left), is_connected })
+            }
             // The thread finds that nothing is asked any more.
             _ => Err("its VMM is in the middle of a message, or is being answered".to_owned()),
         }
@@ -107,6 +118,7 @@ impl Parking {
 pub struct Parked {
     orders: Sender<Order>,
     answers: Receiver<Answer>,
+    is_left: Arc<AtomicBool>,
     /// Whether a VMM is connected.
     pub is_connected: bool,
 }
@@ -127,6 +139,7 @@ impl Parked {
 
     /// Has the thread end: socket and connection are another process's from here on.
     pub fn leave(self) {
+        self.is_left.store(true, Ordering::Release);
         let _ended = self.orders.send(Order::Leave);
     }
 }

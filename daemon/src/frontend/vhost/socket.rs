@@ -120,7 +120,10 @@ impl VgpuSocket {
 
     fn end(&mut self) {
         self.stop.asked.store(true, Ordering::SeqCst);
-        if let Some(stream) = &*self.stop.current.lock().unwrap_or_else(PoisonError::into_inner) {
+        // Another process may serve the connection by now.
+        if !self.stop.parking.is_left()
+            && let Some(stream) = &*self.stop.current.lock().unwrap_or_else(PoisonError::into_inner)
+        {
             let _ = stream.shutdown(Shutdown::Both);
         }
         self.stop.parking.bell().signal();
