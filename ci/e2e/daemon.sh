@@ -31,7 +31,8 @@ daemon_stop() {
     local pid=${daemon_pids[$name]:-}
     [ -n "$pid" ] || return 0
     kill "-${2:-TERM}" "$pid" 2>/dev/null || true
-    wait "$pid" 2>/dev/null || true
+    # A successor is no child of this shell.
+    wait "$pid" 2>/dev/null || until_holds 20 "! kill -0 $pid 2>/dev/null" || true
     unset "daemon_pids[$name]"
 }
 
