@@ -9,6 +9,7 @@
 //!
 //! The executable is the package `campanile` (`daemon/campanile`); what measures the daemon is `campanile-bench` (`daemon/bench`).
 
+pub mod caller;
 pub mod cli;
 pub mod config;
 pub mod confine;

@@ -117,6 +117,15 @@ impl Listener {
         Self::bind_for(path, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)
     }
 
+    /// As [`Self::bind_private`], and everyone can connect (mode 0666): the server looks at the user of each connection.
+    ///
+    /// # Errors
+    /// The name is taken, or the file cannot be made.
+    pub fn bind_for_all(path: &Path) -> Result<Self, SocketError> {
+        let all = [Mode::RUSR, Mode::WUSR, Mode::RGRP, Mode::WGRP, Mode::ROTH, Mode::WOTH];
+        Self::bind_for(path, all.into_iter().collect())
+    }
+
     fn bind_for(path: &Path, mode: Mode) -> Result<Self, SocketError> {
         let listener = Self::with(path, |path| {
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

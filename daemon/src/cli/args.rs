@@ -108,9 +108,13 @@ pub struct ServeArguments {
     /// Memory that the daemon itself may hold for each VM, such as 64M, 16M to 64G; beyond it guests get OUT_OF_RESOURCES.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = BUDGET_BYTES)]
     pub vm_budget: u64,
-    /// Socket on which `campanile ctl` reaches the daemon; only this user can.
+    /// Socket on which `campanile ctl` reaches the daemon; only this user and root can.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Users beside root and this one that the control socket answers: NAME or UID, several with commas between. It is then of mode 0666,
+    /// and the user of each connection decides.
+    #[arg(long, value_name = "USERS", value_delimiter = ',')]
+    pub control_user: Vec<String>,
     /// Socket on which `campanile ctl` can ask what changes nothing; the group of this user can, too.
     #[arg(long, value_name = "PATH")]
     pub status: Option<PathBuf>,

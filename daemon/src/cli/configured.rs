@@ -159,6 +159,7 @@ mod tests {
             (Kind::Text, "PEER") => "\"unix:/peer\"".to_owned(),
             (Kind::Text, "ADDRESS") if name == "web" => "\"127.0.0.1:9\"".to_owned(),
             (Kind::Text, "ADDRESS") => "\"tcp:127.0.0.1:9\"".to_owned(),
+            (Kind::Text, "USERS") => "\"root,54321\"".to_owned(),
             (Kind::Text, "USER" | "auto|none|USER") => "\"1:1\"".to_owned(),
             (Kind::Text, "NODES") => "\"copy\"".to_owned(),
             (Kind::Text, "TEXT") => "\"card\"".to_owned(),

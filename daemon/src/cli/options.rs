@@ -1,5 +1,6 @@
 //! What a command line of `campanile serve` and its files come to.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::engines::Spares;
 use super::vulkan_environment;
 use super::vulkan_environment::OWN_PROGRAM;
 use crate::confine::Confinement;
+use crate::confine::identity::find_user;
 use crate::host::engines::EngineOptions;
 use crate::host::holding::Holding;
 use crate::host::options::HostOptions;
@@ -57,6 +59,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         state_dir: engine.state_dir.clone(),
         window: !engine.no_window,
         control: None,
+        control_users: BTreeSet::new(),
         status: None,
         metrics: None,
         web: None,
@@ -84,10 +87,14 @@ pub fn serve_options(configured: &Configured) -> anyhow::Result<HostOptions> {
     let options = configured.at("vulkan-driver", host_options(vgpus(configured), &arguments.engine))?;
     let migration = arguments.migration.settings(options.state_dir.as_deref());
     let migration = configured.at("migrate-cert", migration)?;
+    let users: Result<_, String> = arguments.control_user.iter().map(|name| find_user(name)).collect();
+    let users = users.map_err(|why| anyhow::anyhow!("control-user: {why}"));
+    let control_users = configured.at("control-user", users)?;
     Ok(HostOptions {
         vram_total: arguments.vram_total,
         vm_budget: arguments.vm_budget,
         control: arguments.control.clone(),
+        control_users,
         status: arguments.status.clone(),
         metrics: arguments.metrics.clone(),
         web: arguments.web.map(|web| web.0),

@@ -98,6 +98,21 @@ impl fmt::Display for Identity {
     }
 }
 
+/// The number of a user by name or number, which may be root. A number need not be that of a known user.
+///
+/// # Errors
+/// There is no such user, or the number is none.
+pub fn find_user(name: &str) -> Result<u32, String> {
+    match name.parse() {
+        Ok(u32::MAX) => Err(format!("{name}: this is no account")),
+        Ok(number) => Ok(number),
+        Err(_) => {
+            let user = User::from_name(name).map_err(|error| format!("{name}: looking for the user: {error}"))?;
+            user.map(|user| user.uid.as_raw()).ok_or_else(|| format!("{name:?}: there is no such user"))
+        }
+    }
+}
+
 fn find_group(name: &str) -> Result<Gid, String> {
     if let Ok(gid) = name.parse() {
         return Ok(Gid::from_raw(gid));
@@ -113,6 +128,15 @@ mod tests {
 
     use super::Identity;
     use super::UserSpec;
+    use super::find_user;
+
+    #[test]
+    fn a_user_is_found_by_name_or_number_root_too() {
+        assert_eq!((find_user("0"), find_user("root"), find_user("54321")), (Ok(0), Ok(0), Ok(54321)));
+        for wrong in ["", "no-such-user-here", "4294967295", "-1"] {
+            assert!(find_user(wrong).is_err(), "{wrong}");
+        }
+    }
 
     fn find(text: &str) -> Result<Identity, String> {
         Identity::find(&text.parse::<UserSpec>()?).map_err(|error| error.to_string())

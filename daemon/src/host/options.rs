@@ -1,5 +1,6 @@
 //! What the operator asks for.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -135,6 +136,8 @@ pub struct HostOptions {
     pub window: bool,
     /// Where the operator's socket is, if there is one.
     pub control: Option<PathBuf>,
+    /// Users that the operator's socket answers, beside root and the daemon's own.
+    pub control_users: BTreeSet<u32>,
     /// Where the socket for looking only is, if there is one.
     pub status: Option<PathBuf>,
     /// Where metrics are served, if they are.
@@ -172,6 +175,7 @@ impl HostOptions {
             state_dir: None,
             window: true,
             control: None,
+            control_users: BTreeSet::new(),
             status: None,
             metrics: None,
             web: None,

@@ -1,6 +1,7 @@
 //! Bringing a daemon up.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -170,21 +171,31 @@ impl Host {
         let serve = |listener: Result<Listener, SocketError>, access| {
             let failed = |error: SocketError| HostError::Control(error.into());
             let (listener, handler) = (listener.map_err(failed)?, Arc::clone(&handler));
+            let name = Access::name(&access);
             let serve = move || ControlSocket::serve(listener, handler, access);
             let socket = confiner.within(Role::Operator, &reach(Role::Operator), serve)?.map_err(failed)?;
-            log::info!("{} socket: {}", access.name(), socket.path().display());
+            log::info!("{name} socket: {}", socket.path().display());
             Ok::<_, HostError>(socket)
         };
         let status =
             options.status.as_deref().map(|path| serve(Listener::bind_for_group(path), Access::Status));
         let status = status.transpose()?;
         let control =
-            options.control.as_deref().map(|path| serve(Listener::bind_private(path), Access::Control));
+            options.control.as_deref().map(|path| serve(bind_control(path, &options), control_access(&options)));
         let control = control.transpose()?;
         open_sockets::close_others();
         let vgpus = premises.handles();
         Ok(Self { control, status, vgpus, _premises: Open(premises), metrics, web, arrivals, compute })
     }
+}
+
+/// The file of the operator's socket. Where other users are to be answered everyone connects, and the user of the connection decides.
+fn bind_control(path: &Path, options: &HostOptions) -> Result<Listener, SocketError> {
+    if options.control_users.is_empty() { Listener::bind_private(path) } else { Listener::bind_for_all(path) }
+}
+
+fn control_access(options: &HostOptions) -> Access {
+    Access::Control(options.control_users.clone())
 }
 
 /// Ends all sessions when it is dropped, although other threads may still ask about them.

@@ -67,10 +67,14 @@ pub fn ask(path: &Path, verb: &Verb) -> Result<Value, ClientError> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(verb).map_err(|error| ClientError::Answer(error.to_string()))?;
     line.push(b'\n');
-    stream.write_all(&line)?;
+    // A daemon that does not answer this user has said so, and hung up, before it read anything.
+    let sent = stream.write_all(&line);
     let line = match Lines::new(stream, MAX_ANSWER).next_line()? {
         Found::Line(line) => line,
-        Found::End => return Err(ClientError::Answer("it hung up".to_owned())),
+        Found::End => {
+            sent?;
+            return Err(ClientError::Answer("it hung up".to_owned()));
+        }
         Found::TooLong => return Err(ClientError::Answer("it does not end".to_owned())),
     };
     let reply: Reply =

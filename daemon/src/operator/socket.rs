@@ -1,5 +1,6 @@
 //! The control socket: an accepting thread, and one thread a client.
 
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 use std::io;
 use std::io::Read;
@@ -17,10 +18,13 @@ use std::time::Duration;
 
 use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::event::Event;
+use campanile_host_gpu::log_limit::LogLimit;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use rustix::event::poll;
+use rustix::process::geteuid;
+use serde::Serialize;
 
 use super::client::Reply;
 use super::handler::Handler;
@@ -28,6 +32,7 @@ use super::line::Found;
 use super::line::Lines;
 use super::line::MAX_LINE;
 use super::verb::Verb;
+use crate::caller::Caller;
 use crate::listener::Listener;
 use crate::listener::SocketError;
 
@@ -37,23 +42,36 @@ const MAX_CLIENTS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause after a failed accept: the host is out of descriptors, and asking at once would not help.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Characters of a command in the log.
+const LOGGED: usize = 1024;
 
 /// What may be asked through a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Everything.
-    Control,
-    /// What changes nothing.
+    /// Everything, by root, the daemon's own user, and these.
+    Control(BTreeSet<u32>),
+    /// What changes nothing, by all that the mode of its file lets in.
     Status,
 }
 
 impl Access {
     /// What such a socket is called.
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
-            Self::Control => "control",
+            Self::Control(_) => "control",
             Self::Status => "status",
         }
+    }
+
+    /// Why it does not answer this process, if it does not.
+    fn objection(&self, caller: Caller) -> Option<String> {
+        let Self::Control(users) = self else { return None };
+        let answered: BTreeSet<u32> = users.iter().copied().chain([0, geteuid().as_raw()]).collect();
+        if answered.contains(&caller.user) {
+            return None;
+        }
+        let answered: Vec<String> = answered.iter().map(u32::to_string).collect();
+        Some(format!("this socket answers the users {}, and not {caller}", answered.join(", ")))
     }
 }
 
@@ -62,6 +80,8 @@ impl Access {
 struct Desk {
     handler: Arc<Handler>,
     access: Access,
+    /// What those cause in the log that are not answered.
+    strangers: Arc<LogLimit>,
 }
 
 #[derive(Debug)]
@@ -85,7 +105,7 @@ impl ControlSocket {
     /// # Errors
     /// The name is taken, or a thread or descriptor cannot be had.
     pub fn spawn(path: &Path, handler: Handler) -> Result<Self, SocketError> {
-        Self::serve(Listener::bind_private(path)?, Arc::new(handler), Access::Control)
+        Self::serve(Listener::bind_private(path)?, Arc::new(handler), Access::Control(BTreeSet::new()))
     }
 
     /// As [`Self::spawn`], on a socket that is there.
@@ -99,7 +119,9 @@ impl ControlSocket {
         let its_bell = bell.try_clone().map_err(no_thread)?;
         let stop = Arc::new(AtomicBool::new(false));
         let its_stop = Arc::clone(&stop);
-        let run = move || accept(&listener, &Desk { handler, access }, &its_bell, &its_stop);
+        let strangers = LogLimit::new(&format!("{} socket", access.name()));
+        let desk = Desk { handler, access, strangers };
+        let run = move || accept(&listener, &desk, &its_bell, &its_stop);
         let thread = essential_thread::spawn("control", run).map_err(no_thread)?;
         Ok(Self { path, stop, bell, thread: Some(thread) })
     }
@@ -128,6 +150,7 @@ fn accept(listener: &Listener, desk: &Desk, bell: &Event, stop: &AtomicBool) {
         clients.retain(|client| !client.thread.is_finished());
         match listener.socket.accept() {
             Ok((stream, _)) => {
+                let Some(caller) = admit(&stream, desk) else { continue };
                 // The oldest makes room, so that idle clients never keep the operator out. Its thread ends by itself,
                 // after the control command that it waits for at the latest; those are bounded too.
                 while clients.len() >= MAX_CLIENTS {
@@ -135,7 +158,7 @@ fn accept(listener: &Listener, desk: &Desk, bell: &Event, stop: &AtomicBool) {
                         let _gone = oldest.stream.shutdown(Shutdown::Both);
                     }
                 }
-                match begin(stream, desk) {
+                match begin(stream, caller, desk) {
                     Ok(client) => clients.push_back(client),
                     Err(error) => log::error!("control socket: a client cannot be served: {error}"),
                 }
@@ -156,13 +179,32 @@ fn accept(listener: &Listener, desk: &Desk, bell: &Event, stop: &AtomicBool) {
     clients.into_iter().for_each(end);
 }
 
-fn begin(stream: UnixStream, desk: &Desk) -> io::Result<Client> {
+/// The process of a connection that is to be answered. Any other is told why not, and takes no place of a client.
+fn admit(stream: &UnixStream, desk: &Desk) -> Option<Caller> {
+    let name = desk.access.name();
+    let caller = match Caller::of(stream) {
+        Ok(caller) => caller,
+        Err(error) => {
+            log::error!("{name} socket: the kernel does not say what connected: {error}");
+            return None;
+        }
+    };
+    let Some(objection) = desk.access.objection(caller) else { return Some(caller) };
+    desk.strangers.within(|| log::warn!("{name} socket: {objection}"));
+    // A line finds room in a new socket; where it does not, it is not waited for.
+    let said = stream.set_nonblocking(true).and_then(|()| line_of(&refusal(objection)));
+    let mut stream = stream;
+    let _gone = said.and_then(|line| stream.write_all(line.as_bytes()));
+    None
+}
+
+fn begin(stream: UnixStream, caller: Caller, desk: &Desk) -> io::Result<Client> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let its_stream = stream.try_clone()?;
     let desk = desk.clone();
     let thread = thread::Builder::new().name("control-client".to_owned()).spawn(move || {
-        if let Err(error) = serve_for(desk.access, &its_stream, &its_stream, &desk.handler) {
+        if let Err(error) = serve_for((&desk.access, caller), &its_stream, &its_stream, &desk.handler) {
             log::debug!("control socket: a client is dropped: {error}");
         }
         let _gone = its_stream.shutdown(Shutdown::Both);
@@ -178,21 +220,27 @@ fn end(client: Client) {
     }
 }
 
-/// Answers each line of `input` by one of `output`, until the input ends or a line is too long.
+/// Answers each line of `input` by one of `output`, until the input ends or a line is too long, as to root.
 ///
 /// # Errors
 /// What the streams say.
 pub fn serve(input: impl Read, output: impl Write, handler: &Handler) -> io::Result<()> {
-    serve_for(Access::Control, input, output, handler)
+    let root = Caller { user: 0, process: 0 };
+    serve_for((&Access::Control(BTreeSet::new()), root), input, output, handler)
 }
 
-fn serve_for(access: Access, input: impl Read, mut output: impl Write, handler: &Handler) -> io::Result<()> {
+fn serve_for(
+    asked: (&Access, Caller),
+    input: impl Read,
+    mut output: impl Write,
+    handler: &Handler,
+) -> io::Result<()> {
     let mut lines = Lines::new(input, MAX_LINE);
     loop {
         let (reply, is_last) = match lines.next_line()? {
             Found::End => return Ok(()),
             Found::TooLong => (refusal(format!("a line has at most {MAX_LINE} bytes")), true),
-            Found::Line(line) => (answer(&line, access, handler), false),
+            Found::Line(line) => (answer(&line, asked, handler), false),
         };
         let written = output.write_all(line_of(&reply)?.as_bytes());
         handler.answered();
@@ -206,44 +254,96 @@ fn serve_for(access: Access, input: impl Read, mut output: impl Write, handler: 
 /// A reply as a line of JSON. Every control character of its text is escaped, also those that JSON allows as they are (DEL, C1): replies
 /// quote what guests and operators sent, and end on terminals.
 fn line_of(reply: &Reply) -> io::Result<String> {
-    let json = serde_json::to_string(reply).map_err(io::Error::other)?;
-    let mut line = String::with_capacity(json.len() + 1);
-    for character in json.chars() {
-        if character.is_control() {
-            line.push_str(&format!("\\u{:04x}", u32::from(character)));
-        } else {
-            line.push(character);
-        }
-    }
+    let mut line = text_of(reply)?;
     line.push('\n');
     Ok(line)
+}
+
+fn text_of(value: &impl Serialize) -> io::Result<String> {
+    let json = serde_json::to_string(value).map_err(io::Error::other)?;
+    let mut text = String::with_capacity(json.len() + 1);
+    for character in json.chars() {
+        if character.is_control() {
+            text.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            text.push(character);
+        }
+    }
+    Ok(text)
+}
+
+/// A command as the log has it.
+fn logged(verb: &Verb) -> String {
+    let text = text_of(verb).unwrap_or_default();
+    match text.char_indices().nth(LOGGED) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
 }
 
 fn refusal(error: String) -> Reply {
     Reply { ok: false, result: None, error: Some(error) }
 }
 
-fn answer(line: &[u8], access: Access, handler: &Handler) -> Reply {
+fn answer(line: &[u8], (access, caller): (&Access, Caller), handler: &Handler) -> Reply {
     let verb: Verb = match serde_json::from_slice(line) {
         Ok(verb) => verb,
         Err(error) => return refusal(format!("this is no command: {error}")),
     };
-    if access == Access::Status && !verb.only_looks() {
-        return refusal(
-            "this socket is for looking only: status, vram, metrics, migration and timeline".to_owned(),
-        );
+    if *access == Access::Status && !verb.only_looks() {
+        let looks = "status, vram, metrics, migration and timeline";
+        return refusal(format!("this socket is for looking only: {looks}; asked by {caller}"));
+    }
+    let changes = verb.changes().then(|| logged(&verb));
+    if let Some(command) = &changes {
+        log::info!("control socket: {caller} asks: {command}");
     }
     match handler.serve(&verb) {
         Ok(result) => Reply { ok: true, result: Some(result), error: None },
-        Err(error) => refusal(error.to_string()),
+        Err(error) => {
+            if let Some(command) = &changes {
+                log::warn!("control socket: not done for {caller}: {command}: {error}");
+            }
+            refusal(error.to_string())
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use rustix::process::geteuid;
+
+    use super::Access;
+    use super::Caller;
+    use super::LOGGED;
     use super::Reply;
+    use super::Verb;
     use super::line_of;
+    use super::logged;
     use super::refusal;
+
+    #[test]
+    fn a_control_socket_answers_root_its_own_user_and_those_that_are_listed() {
+        let own = geteuid().as_raw();
+        let access = Access::Control(BTreeSet::from([own + 7, 0]));
+        let objection = |user| access.objection(Caller { user, process: 9 });
+        assert_eq!([0, own, own + 7].map(objection), [None, None, None]);
+        let why = objection(own + 8).unwrap();
+        let others = if own == 0 { String::new() } else { format!("{own}, ") };
+        let expected = format!("the users 0, {others}{}, and not uid {}, pid 9", own + 7, own + 8);
+        assert_eq!(why, format!("this socket answers {expected}"));
+        assert_eq!(Access::Status.objection(Caller { user: own + 8, process: 9 }), None);
+    }
+
+    #[test]
+    fn a_command_is_logged_in_one_line_of_bounded_length() {
+        let verb = Verb::Allow { vgpu: "a\n\u{9b}31m".to_owned() };
+        assert_eq!(logged(&verb), r#"{"verb":"allow","vgpu":"a\n\u009b31m"}"#);
+        let long = Verb::Allow { vgpu: "ä".repeat(2 * LOGGED) };
+        assert_eq!(logged(&long).chars().count(), LOGGED + 1);
+    }
 
     #[test]
     fn a_line_has_no_control_character_but_its_end_and_says_the_same() {

@@ -288,6 +288,11 @@ impl Verb {
     pub const fn only_looks(&self) -> bool {
         matches!(self, Self::Status | Self::Vram | Self::Metrics | Self::Migration | Self::Timeline { .. })
     }
+
+    /// Whether it changes something, so that the log says what asked for it. A trace is asked for several times a second.
+    pub const fn changes(&self) -> bool {
+        !self.only_looks() && !matches!(self, Self::Trace { .. })
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod api;
+mod callers;
 mod check_gpu;
 mod config;
 mod metrics;

@@ -82,8 +82,13 @@ impl Served {
     }
 
     pub(crate) fn of(folder: Folder, arguments: &[&str]) -> Self {
+        Self::logging(folder, arguments, Stdio::inherit())
+    }
+
+    /// The same, with its log there.
+    pub(crate) fn logging(folder: Folder, arguments: &[&str], log: Stdio) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
-        command.args(["serve", "--config", &folder.config()]).args(arguments).stdin(Stdio::null());
+        command.args(["serve", "--config", &folder.config()]).args(arguments).stdin(Stdio::null()).stderr(log);
         let served = Self { child: command.spawn().unwrap(), folder };
         until("the control socket", || UnixStream::connect(served.folder.file("control")).is_ok());
         served

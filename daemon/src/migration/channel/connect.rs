@@ -14,13 +14,13 @@ use rustix::net::AddressFamily;
 use rustix::net::SocketAddrUnix;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
-use rustix::net::sockopt::socket_peercred;
 
 use super::address::Peer;
 use super::peer_name::Credentials;
 use super::stream::Stream;
 use super::stream::prepare_tcp;
 use super::tls::Identity;
+use crate::caller::Caller;
 use crate::listener::Listener;
 use crate::migration::error::MigrationError;
 use crate::open_sockets;
@@ -182,7 +182,7 @@ impl Visitor {
     pub fn admit(self, limit: Duration) -> Result<(Box<dyn Stream>, Credentials), MigrationError> {
         match self {
             Self::Unix(socket) => {
-                let user = socket_peercred(&socket).map_err(io::Error::from)?.uid.as_raw();
+                let user = Caller::of(&socket)?.user;
                 Ok((Box::new(socket), Credentials::User(user)))
             }
             Self::Tcp(socket, _, None) => Ok((Box::new(socket), Credentials::None)),
