@@ -90,7 +90,9 @@ pub fn audit(tree: &Tree, results: Option<&Results>) -> Audit {
     if checklist.is_empty() {
         findings.push(Finding::in_file(checklist::PATHS[0], "holds no lines `- **UMS-01** [S] text`"));
     }
-    findings.extend(deviations(&exemptions, &decisions::parse(text(decisions::PATH))));
+    let (decisions, more) = decisions::read(tree);
+    findings.extend(more);
+    findings.extend(deviations(&exemptions, &decisions));
     let claims = claims(tree);
     findings.extend(names(&claims));
     let mut audit = compare(checklist, &exemptions, &claims, results);
@@ -106,7 +108,7 @@ fn deviations(exemptions: &Exemptions, decisions: &BTreeSet<u32>) -> Vec<Finding
             && !decisions.contains(&number)
         {
             let message =
-                format!("{id} deviates by decision {number}, which {} does not have", decisions::PATH);
+                format!("{id} deviates by decision {number}, which {} does not have", decisions::FOLDER);
             findings.push(Finding::new(exemptions::PATH, exemption.line, message));
         }
     }
@@ -227,7 +229,8 @@ mod tests {
         let tree = Tree::of([
             ("docs/conformance.md", CHECKLIST),
             ("docs/conformance-na.txt", exemptions),
-            ("docs/decisions.md", "## 5. Status words"),
+            ("docs/decisions/README.md", "[5](005-status-words.md)"),
+            ("docs/decisions/005-status-words.md", "# 5. Status words"),
             ("a/src/tests.rs", tests),
         ]);
         audit(&tree, results.map(Results::parse).as_ref())
@@ -303,7 +306,7 @@ mod tests {
     fn a_deviation_names_a_decision_that_there_is() {
         let (_, findings) = run("UMS-01 deviates 5 a\nUMS-02 deviates 6 b", "", None);
         let expected =
-            "docs/conformance-na.txt:2: UMS-02 deviates by decision 6, which docs/decisions.md does not have";
+            "docs/conformance-na.txt:2: UMS-02 deviates by decision 6, which docs/decisions does not have";
         assert_eq!(findings, [expected]);
     }
 

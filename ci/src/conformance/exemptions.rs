@@ -13,7 +13,7 @@ pub const PATH: &str = "docs/conformance-na.txt";
 pub enum Kind {
     /// It says nothing about this device.
     NotApplicable,
-    /// The device does otherwise, by this decision of `docs/decisions.md`.
+    /// The device does otherwise, by this decision of `docs/decisions`.
     Deviates(u32),
     /// The device does not do it, or nothing shows that it does.
     Unmet,

@@ -3,7 +3,7 @@
 //! ```text
 //!   docs/conformance.md ────────checklist──▶ ids and texts ────────┐
 //!   docs/conformance-na.txt ───exemptions──▶ na, deviates, unmet ──┤
-//!   docs/decisions.md ──────────decisions──▶ numbers ──────────────┼─audit──▶ counts per group, what is missing or
+//!   docs/decisions/*.md ────────decisions──▶ numbers ──────────────┼─audit──▶ counts per group, what is missing or
 //!   #[test] fn ums_33_…() ─────────claims──▶ id, place ────────────┤          has no result, contradictions
 //!   target/conformance/results ───results──▶ passed, failed ───────┘
 //! ```
