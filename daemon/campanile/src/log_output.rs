@@ -11,7 +11,10 @@ use log::LevelFilter;
 use log::Log;
 use log::Metadata;
 use log::Record;
+use serde_json::Value;
 use serde_json::json;
+
+use crate::log_spans;
 
 /// The same lines in each format.
 #[derive(Debug)]
@@ -32,13 +35,17 @@ impl Output {
         };
         let json = builder()
             .format(|line, record| {
-                let object = json!({
+                let mut object = json!({
                     "time": line.timestamp_micros().to_string(),
                     "level": record.level().as_str(),
                     "target": record.target(),
                     "thread": thread::current().name(),
                     "message": record.args().to_string(),
                 });
+                let spans = log_spans::around();
+                if !spans.is_empty() {
+                    object["spans"] = Value::Array(spans);
+                }
                 writeln!(line, "{object}")
             })
             .build();

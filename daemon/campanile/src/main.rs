@@ -1,10 +1,12 @@
 //! The `campanile` executable: the daemon, and with the feature `bench` what measures it.
 
 mod log_output;
+mod log_spans;
 
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use campanile_daemon::cli::args::Command as DaemonCommand;
 use campanile_daemon::cli::check_gpu;
@@ -84,10 +86,11 @@ fn run(command: DaemonCommand) -> anyhow::Result<()> {
 /// Standard error, with as much of each VM as it may say.
 fn start_log() {
     let has_filter = std::env::var_os(FILTER).is_some();
-    let logger = Output::new(has_filter);
+    let logger = Arc::new(Output::new(has_filter));
     log::set_max_level(if has_filter { logger.filter() } else { log::LevelFilter::Info });
     // Nothing was there before.
-    let _first = log::set_boxed_logger(Box::new(Limited(logger)));
+    let _first = log::set_boxed_logger(Box::new(Limited(Arc::clone(&logger))));
+    log_spans::start(logger);
 }
 
 /// Returns only when the engine cannot start; the daemon has been told why, and says so.

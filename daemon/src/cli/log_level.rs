@@ -34,6 +34,8 @@ impl LogLevel {
                 Self::Debug => LevelFilter::Debug,
                 Self::Trace => LevelFilter::Trace,
             });
+            // Whether spans are made is asked anew.
+            tracing::callsite::rebuild_interest_cache();
         }
     }
 }

@@ -107,7 +107,8 @@ pub fn find_user(name: &str) -> Result<u32, String> {
         Ok(u32::MAX) => Err(format!("{name}: this is no account")),
         Ok(number) => Ok(number),
         Err(_) => {
-            let user = User::from_name(name).map_err(|error| format!("{name}: looking for the user: {error}"))?;
+            let user =
+                User::from_name(name).map_err(|error| format!("{name}: looking for the user: {error}"))?;
             user.map(|user| user.uid.as_raw()).ok_or_else(|| format!("{name:?}: there is no such user"))
         }
     }

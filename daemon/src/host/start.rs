@@ -180,8 +180,10 @@ impl Host {
         let status =
             options.status.as_deref().map(|path| serve(Listener::bind_for_group(path), Access::Status));
         let status = status.transpose()?;
-        let control =
-            options.control.as_deref().map(|path| serve(bind_control(path, &options), control_access(&options)));
+        let control = options
+            .control
+            .as_deref()
+            .map(|path| serve(bind_control(path, &options), control_access(&options)));
         let control = control.transpose()?;
         open_sockets::close_others();
         let vgpus = premises.handles();

@@ -35,6 +35,7 @@ use super::verb::Verb;
 use crate::caller::Caller;
 use crate::listener::Listener;
 use crate::listener::SocketError;
+use crate::vgpu::objects::spans::TARGET;
 
 /// Clients served at one time.
 const MAX_CLIENTS: usize = 8;
@@ -295,6 +296,10 @@ fn answer(line: &[u8], (access, caller): (&Access, Caller), handler: &Handler) -
         return refusal(format!("this socket is for looking only: {looks}; asked by {caller}"));
     }
     let changes = verb.changes().then(|| logged(&verb));
+    let _span = changes.is_some().then(|| {
+        let Caller { user, process } = caller;
+        tracing::info_span!(target: TARGET, "control", uid = user, pid = process).entered()
+    });
     if let Some(command) = &changes {
         log::info!("control socket: {caller} asks: {command}");
     }

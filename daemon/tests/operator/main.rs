@@ -10,6 +10,7 @@ mod metrics;
 mod reload;
 mod schema;
 mod served;
+mod spans;
 mod top;
 mod trace;
 mod upgrade;

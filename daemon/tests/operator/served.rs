@@ -87,8 +87,16 @@ impl Served {
 
     /// The same, with its log there.
     pub(crate) fn logging(folder: Folder, arguments: &[&str], log: Stdio) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
-        command.args(["serve", "--config", &folder.config()]).args(arguments).stdin(Stdio::null()).stderr(log);
+        Self::run(folder, Command::new(env!("CARGO_BIN_EXE_campanile")), arguments, log)
+    }
+
+    /// The same, by this command.
+    pub(crate) fn run(folder: Folder, mut command: Command, arguments: &[&str], log: Stdio) -> Self {
+        command
+            .args(["serve", "--config", &folder.config()])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stderr(log);
         let served = Self { child: command.spawn().unwrap(), folder };
         until("the control socket", || UnixStream::connect(served.folder.file("control")).is_ok());
         served

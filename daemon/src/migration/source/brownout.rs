@@ -28,6 +28,7 @@ use crate::migration::passes::pace::Pace;
 use crate::migration::passes::pass::lower_priority;
 use crate::migration::passes::plan::Next;
 use crate::migration::passes::plan::estimate;
+use crate::vgpu::objects::spans::TARGET;
 
 /// How long a brownout that waits for the pause waits before it queries the dirty pages again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -78,6 +79,7 @@ impl Departure {
 /// Passes until the VM is paused, or it is called off; then the lines are left for the save.
 fn run(departure: &Departure, job: &Job) {
     lower_priority();
+    let _span = tracing::info_span!(target: TARGET, "migration", vgpu = departure.name).entered();
     let outcome = passes(departure, job);
     departure.park(job, outcome);
 }

@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicBool;
 use super::departing::Departing;
 use super::progress::Progress;
 use super::progress::Step;
+use tracing::field::Empty;
+
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::connect::connect;
 use crate::migration::channel::line::Line;
@@ -23,6 +25,7 @@ use crate::migration::passes::pass::Sent;
 use crate::migration::passes::pass::Sink;
 use crate::migration::passes::pass::send_pending;
 use crate::migration::settings::Settings;
+use crate::vgpu::objects::spans::TARGET;
 
 /// What a source says of itself.
 pub fn hello(departing: &Departing, vgpu: &str, bundle: BundleId, streams: u8) -> Hello {
@@ -121,12 +124,14 @@ impl<S: Sink> Sinks<S> {
         progress: &Progress,
     ) -> Result<Sent, MigrationError> {
         self.passes = self.passes.saturating_add(1);
+        let span = tracing::debug_span!(target: TARGET, "pass", pass = self.passes, bytes = Empty).entered();
         let manner = Manner { zstd: settings.zstd, pace, stop, progress: &progress.in_pass };
         let memories = departing.memories();
         let dirty = Mutex::new(&mut self.dirty);
         let sent = send_pending(&dirty, memories, &mut self.each, self.passes, &manner)?;
         self.sum = self.sum.plus(sent);
         self.is_begun |= self.dirty.pending_bytes() == 0;
+        span.record("bytes", sent.bytes());
         progress.step(Step::Pass { pass: self.passes, bytes: sent.bytes() });
         Ok(sent)
     }

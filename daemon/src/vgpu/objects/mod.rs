@@ -5,7 +5,8 @@
 //!   Objects ─▶ Process ─▶ Device ─▶ contexts, queues, doorbells, kernels, open fences (tables by handle)
 //!      │          ├─ purse ─▶ budget of the VM
 //!      │          └─ timelines: fences behind work that is not done ──┐
-//!      └─ due ◀────────────────────────────────────────────────────────┘
+//!      ├─ due ◀────────────────────────────────────────────────────────┘
+//!      └─ spans: of buffers that have not ended
 //! ```
 
 pub mod budget;
@@ -24,6 +25,7 @@ pub mod processes;
 pub mod recent;
 pub mod refusal;
 pub mod save_area;
+pub mod spans;
 pub mod table;
 pub mod timeline;
 pub mod waits;

@@ -19,6 +19,7 @@ use super::message::WORK_BYTES;
 use super::process::Device;
 use super::process::Process;
 use super::refusal::Refusal;
+use super::spans::Spans;
 use super::timeline::Item;
 use super::timeline::Timeline;
 use super::timeline::Token;
@@ -37,6 +38,8 @@ pub struct Objects {
     kernel_generation: u32,
     /// The greatest number of work on a timeline of a process that has ended; likewise.
     last_item: u64,
+    /// Of buffers that have not ended.
+    pub spans: Spans,
 }
 
 impl Objects {
@@ -44,6 +47,7 @@ impl Objects {
     /// work. Its device has ended before.
     pub fn remove(&mut self, context: u32) {
         let Some(mut process) = self.processes.remove(&context) else { return };
+        self.spans.gone(context);
         for timeline in process.timelines.values_mut() {
             self.last_item = self.last_item.max(timeline.last());
             self.due.extend(timeline.take_all().into_iter().map(|token| (token, Ok(()))));
@@ -165,6 +169,7 @@ impl Objects {
         let Some(timeline) = process.timelines.get_mut(&ring) else { return };
         if let Some(item) = item {
             timeline.end(item);
+            self.spans.ended((context, ring, item));
         }
         while let Some(token) = timeline.take_due() {
             self.due.push((token, Ok(())));

@@ -164,6 +164,7 @@ impl Submission<'_> {
         };
         match slot.process_mut().map(|process| process.submit_command(submission)) {
             Some(Ok(())) => {
+                self.vm.objects.spans.given(of, &buffer);
                 let flight = InFlight { fence_id, entry, suspends, owner: Some((of, buffer)) };
                 slot.in_flight.push_back(flight);
                 let head = slot.head();
@@ -197,6 +198,7 @@ impl Submission<'_> {
         {
             count(&self.vm.counters.preemptions);
             self.vm.counters.measures.recorder.note(Kind::Preempt, at, None, None, Duration::ZERO);
+            self.vm.objects.spans.preempted(&self.vm.config.name, at);
         }
         if let Some(at) = slot.decide_at {
             self.vm.timer.set(at);

@@ -127,6 +127,7 @@ impl EngineReports<'_> {
         if let Some(context) = device.contexts.get_mut(context) {
             context.software_queue.push_back(buffer);
         }
+        self.vm.objects.spans.submitted(&self.vm.config.name, origin.context, at, &buffer);
         Submission::of(self.vm).list_context(origin.context, context);
         count(&self.vm.counters.submissions);
         let engine = self.vm.engines[at.index()].process();
@@ -161,6 +162,7 @@ impl EngineReports<'_> {
         }
         let slot = &mut self.vm.engines[at.index()];
         let Some(report) = slot.process_mut().and_then(Adapter::preemption_report) else { return };
+        self.vm.objects.spans.yielded(at);
         if report.last_completed > slot.fences.submitted() {
             let text = format!(
                 "it reported the preemption after a buffer {} that it was not given",
@@ -196,6 +198,7 @@ impl EngineReports<'_> {
         }
         if let Some((context, buffer)) = flight.owner {
             if is_handed_back {
+                self.vm.objects.spans.handed_back(context, &buffer);
                 self.buffer_handed_back(at, flight.suspends, context, buffer, &result);
                 Submission::of(self.vm).fill_hw_queue(at);
                 return;
@@ -206,6 +209,7 @@ impl EngineReports<'_> {
             let took = self.vm.engines.now().saturating_sub(buffer.submitted);
             self.vm.counters.measures.submit_to_fence.note(took);
             self.vm.counters.measures.recorder.note(Kind::Submission, at, Some(context), None, took);
+            self.vm.objects.spans.ran(context, &buffer, result.fault);
             self.vm.objects.end_item(context, buffer.ring, buffer.item);
             Waits::of(self.vm).release_waiters(context, buffer.queue);
             Submission::of(self.vm).list_context(context, buffer.context);

@@ -14,11 +14,13 @@ use crate::vgpu::control::devices::Devices;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::spans;
 use crate::vgpu::tdr::recovery::Recovery;
 
 impl Recovery<'_> {
     /// Resets every engine and ends every device (TDR-71); how many devices were lost.
     pub(in crate::vgpu) fn reset_adapter(&mut self, mut case: Case) -> usize {
+        let _span = spans::adapter_reset(&self.vm.config.name, case.reason.name()).entered();
         self.reset_from_timeout(&case.text);
         case.reset_is_done();
         let lost = self.lose_all_devices(&mut case);

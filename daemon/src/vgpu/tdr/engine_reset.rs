@@ -34,6 +34,7 @@ use crate::vgpu::counters::count;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::room::Condemned;
 use crate::vgpu::objects::message::Refused;
+use crate::vgpu::objects::spans;
 use crate::vgpu::submission::reports::EngineReports;
 use crate::vgpu::submission::waits::Waits;
 use serde_json::json;
@@ -71,6 +72,8 @@ impl Recovery<'_> {
         self.vm.engines.unwatch(at);
         let mut case = self.open_case(at, reason, text, sighting);
         let number = case.number;
+        let _span = spans::reset(&self.vm.config.name, at, case.reason.name()).entered();
+        self.vm.objects.spans.yielded(at);
         if let Err(why) = self.reset_engine(at, &mut case) {
             count(&self.vm.counters.engines_lost);
             if case.reason == Reason::EngineTimeout {
