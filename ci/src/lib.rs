@@ -22,6 +22,7 @@ pub mod lint;
 pub mod members;
 pub mod mutants;
 pub mod packaged;
+pub mod screen;
 pub mod source;
 pub mod stage;
 pub mod test_files;

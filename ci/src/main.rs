@@ -1,6 +1,7 @@
 //! `cargo ci`: the command line of the project's own checks.
 
 use std::env;
+use std::io;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use anyhow::Result;
 use campanile_ci::conformance::rule_id::Group;
+use campanile_ci::screen;
 use campanile_ci::stage;
 use campanile_ci::stage::Verdict;
 use campanile_ci::stage::Wanted;
@@ -61,6 +63,8 @@ enum Check {
         #[arg(required = true)]
         folders: Vec<PathBuf>,
     },
+    /// Print the screen of a terminal, which standard input has with its colours, as SVG; `ci/pictures` calls it
+    Screen,
     /// fmt, lint, layers, house, book, conformance
     All,
 }
@@ -81,6 +85,10 @@ fn main() -> Result<ExitCode> {
         Check::Results => stage::results(&root),
         Check::Record { mode, report } => stage::record(&root, &mode, &report),
         Check::Mutants { all, folders } => stage::mutants(&root, &folders, all),
+        Check::Screen => {
+            print!("{}", screen::svg(&io::read_to_string(io::stdin())?));
+            Ok(Verdict::Pass)
+        }
         Check::All => stage::all(&root),
     }?;
     Ok(if verdict == Verdict::Pass { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -61,7 +61,11 @@ mod tests {
             ("docs/decisions/006-a.md", "# 5. Other", "006-a.md:1: begins with no"),
             ("docs/decisions/007-a.md", "Text", "007-a.md:1: begins with no"),
             ("docs/decisions/005-b.md", "# 5. Again", "005-b.md:1: another page has decision 5"),
-            ("docs/decisions/008-a.md", "# 8. New", "008-a.md:1: docs/decisions/README.md does not lead to it"),
+            (
+                "docs/decisions/008-a.md",
+                "# 8. New",
+                "008-a.md:1: docs/decisions/README.md does not lead to it",
+            ),
         ] {
             let findings = said(&[index, ("docs/decisions/005-a.md", "# 5. A"), (path, text)]).1;
             assert!(matches!(&findings[..], [one] if one.contains(message)), "{path}: {findings:?}");
