@@ -93,7 +93,7 @@ fn the_log_names_the_user_and_the_process_of_each_change_and_of_none_that_only_l
     }
     let output = served.ctl(&["vgpu", "set", "a", "weight=200"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let asked = log(&served).lines().filter(|line| line.contains("weight=200")).map(str::to_owned).last();
+    let asked = log(&served).lines().filter(|line| line.contains("weight=200")).map(str::to_owned).next_back();
     assert!(!asked.unwrap().contains(&format!("pid {pid} ")), "the process of the tool is another");
 }
 
@@ -161,4 +161,32 @@ fn a_user_that_is_none_and_users_of_no_socket_are_no_configuration() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(&format!("campanile.toml{at}")) && said.contains(why), "{said}");
     }
+}
+
+#[test]
+fn a_thousand_clients_of_the_control_socket_keep_nobody_out_and_cost_no_more_than_so_many() {
+    let served = served("");
+    let control = served.folder.file("control");
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", served.pid())).unwrap().count();
+    let before = descriptors();
+    let crowd: Vec<UnixStream> = (0..1000)
+        .map(|index| {
+            let mut client = UnixStream::connect(&control).unwrap();
+            if index % 2 == 0 {
+                // It asks, and does not read; it may have been dropped already.
+                let _dropped = client.write_all(b"{\"verb\":\"status\"}\n");
+            }
+            if index % 250 == 0 {
+                client::ask(&control, &Verb::Status).unwrap();
+            }
+            client
+        })
+        .collect();
+    client::ask(&control, &Verb::Status).unwrap();
+    // Two for each client that is served.
+    assert!(descriptors() <= before + 32, "{before} descriptors before, {} now", descriptors());
+    drop(crowd);
+    until("their connections are closed", || {
+        client::ask(&control, &Verb::Status).is_ok() && descriptors() <= before + 4
+    });
 }

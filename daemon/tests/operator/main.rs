@@ -11,6 +11,7 @@ mod reload;
 mod schema;
 mod served;
 mod spans;
+mod storage;
 mod top;
 mod trace;
 mod upgrade;
