@@ -70,7 +70,7 @@ fn colour(numbers: &mut impl Iterator<Item = u32>) -> Option<u32> {
         2 => Some(numbers.take(3).fold(0, |all, part| (all << 8) | (part & 0xff))),
         5 => match numbers.next()? {
             index @ 16..=231 => {
-                let step = |of: u32| if of % 6 == 0 { 0 } else { 55 + 40 * (of % 6) };
+                let step = |of: u32| (of % 6).checked_sub(1).map_or(0, |step| 95 + 40 * step);
                 let index = index - 16;
                 Some((step(index / 36) << 16) | (step(index / 6) << 8) | step(index))
             }
