@@ -117,7 +117,7 @@ impl Listener {
         Self::bind_for(path, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)
     }
 
-    /// As [`Self::bind_private`], and everyone can connect (mode 0666): the server looks at the user of each connection.
+    /// As [`Self::bind_private`], and every user can connect (mode 0666): the server looks at the user of each connection.
     ///
     /// # Errors
     /// The name is taken, or the file cannot be made.

@@ -191,7 +191,7 @@ impl Host {
     }
 }
 
-/// The file of the operator's socket. Where other users are to be answered everyone connects, and the user of the connection decides.
+/// The file of the operator's socket. Where other users are to be answered any can connect, and the user of the connection decides.
 fn bind_control(path: &Path, options: &HostOptions) -> Result<Listener, SocketError> {
     if options.control_users.is_empty() { Listener::bind_private(path) } else { Listener::bind_for_all(path) }
 }

@@ -93,7 +93,8 @@ fn the_log_names_the_user_and_the_process_of_each_change_and_of_none_that_only_l
     }
     let output = served.ctl(&["vgpu", "set", "a", "weight=200"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let asked = log(&served).lines().filter(|line| line.contains("weight=200")).map(str::to_owned).next_back();
+    let asked =
+        log(&served).lines().filter(|line| line.contains("weight=200")).map(str::to_owned).next_back();
     assert!(!asked.unwrap().contains(&format!("pid {pid} ")), "the process of the tool is another");
 }
 
@@ -164,7 +165,7 @@ fn a_user_that_is_none_and_users_of_no_socket_are_no_configuration() {
 }
 
 #[test]
-fn a_thousand_clients_of_the_control_socket_keep_nobody_out_and_cost_no_more_than_so_many() {
+fn a_thousand_clients_of_the_control_socket_keep_no_other_out_and_cost_no_more_than_so_many() {
     let served = served("");
     let control = served.folder.file("control");
     let descriptors = || fs::read_dir(format!("/proc/{}/fd", served.pid())).unwrap().count();
