@@ -127,3 +127,19 @@ pub(crate) extern "system" fn bind2(
         Ok(())
     })
 }
+
+/// The GPU's; kernels that use one are refused.
+pub(crate) extern "system" fn address(
+    _device: vk::Device,
+    info: *const vk::BufferDeviceAddressInfo<'_>,
+) -> vk::DeviceAddress {
+    abi::get::<Buffer>(abi::read(info).buffer).va(0)
+}
+
+/// None is captured, to be given again.
+pub(crate) extern "system" fn capture_address(
+    _device: vk::Device,
+    _info: *const vk::BufferDeviceAddressInfo<'_>,
+) -> u64 {
+    0
+}

@@ -16,16 +16,19 @@ impl PhysicalDevice {
 }
 
 fn core(physical: &PhysicalDevice) -> vk::PhysicalDeviceFeatures {
-    vk::PhysicalDeviceFeatures {
+    let mut features = vk::PhysicalDeviceFeatures {
         robust_buffer_access: vk::TRUE,
         shader_int16: physical.feature(profile::FEATURE_INT_16),
         shader_int64: physical.feature(profile::FEATURE_INT_64),
         shader_float64: physical.feature(profile::FEATURE_FLOAT_64),
         shader_storage_buffer_array_dynamic_indexing: physical.feature(profile::FEATURE_BUFFER_ARRAYS),
         shader_uniform_buffer_array_dynamic_indexing: physical.feature(profile::FEATURE_BUFFER_ARRAYS),
-        shader_storage_image_extended_formats: vk::Bool32::from(graphics::is_claimed()),
         ..Default::default()
+    };
+    if physical.claims.graphics {
+        graphics::claim_features(&mut features);
     }
+    features
 }
 
 /// A structure of features of which those of a physical device are known.
@@ -34,13 +37,15 @@ trait Known: vk::TaggedStructure + Default {
     fn set(&mut self, physical: &PhysicalDevice);
 }
 
-/// Fields of a structure that follow a feature of the profile (`name: FEATURE`), or are there always (`name`).
+/// Fields of a structure that are there always, that follow a feature of the profile (`name: FEATURE`), and that are there with addresses
+/// of buffers.
 macro_rules! known {
-    ($($structure:ident { $($always:ident),* ; $($field:ident: $feature:ident),* $(,)? })*) => {
+    ($($structure:ident { $($always:ident),* ; $($field:ident: $feature:ident),* $(,)? $(; $addresses:ident)? })*) => {
         $(impl Known for vk::$structure<'_> {
             fn set(&mut self, _physical: &PhysicalDevice) {
                 $(self.$always = vk::TRUE;)*
                 $(self.$field = _physical.feature(profile::$feature);)*
+                $(self.$addresses = vk::Bool32::from(_physical.claims.addresses);)?
             }
         })*
 
@@ -84,7 +89,15 @@ known! {
         uniform_buffer_standard_layout: FEATURE_UNIFORM_STANDARD,
         scalar_block_layout: FEATURE_SCALAR_LAYOUT,
         vulkan_memory_model: FEATURE_MEMORY_MODEL,
-        vulkan_memory_model_device_scope: FEATURE_MEMORY_MODEL_DEVICE,
+        vulkan_memory_model_device_scope: FEATURE_MEMORY_MODEL_DEVICE;
+        buffer_device_address
+    }
+    PhysicalDeviceVulkan13Features {
+        pipeline_creation_cache_control, private_data, synchronization2,
+        shader_zero_initialize_workgroup_memory, maintenance4;
+        subgroup_size_control: FEATURE_SUBGROUP_SIZES,
+        compute_full_subgroups: FEATURE_SUBGROUP_SIZES,
+        shader_integer_dot_product: FEATURE_INTEGER_DOT,
     }
     PhysicalDevice16BitStorageFeatures { ;
         storage_buffer16_bit_access: FEATURE_STORAGE_16,
@@ -137,10 +150,16 @@ known! {
     PhysicalDeviceSamplerYcbcrConversionFeatures { ; }
     PhysicalDeviceProtectedMemoryFeatures { ; }
     PhysicalDeviceShaderDrawParametersFeatures { ; }
-    PhysicalDeviceBufferDeviceAddressFeatures { ; }
+    PhysicalDeviceBufferDeviceAddressFeatures { ; ; buffer_device_address }
     PhysicalDeviceDescriptorIndexingFeatures { ; }
     PhysicalDeviceImagelessFramebufferFeatures { ; }
     PhysicalDeviceSeparateDepthStencilLayoutsFeatures { ; }
+    PhysicalDeviceImageRobustnessFeatures { ; }
+    PhysicalDeviceInlineUniformBlockFeatures { ; }
+    PhysicalDeviceDynamicRenderingFeatures { ; }
+    PhysicalDeviceShaderTerminateInvocationFeatures { ; }
+    PhysicalDeviceShaderDemoteToHelperInvocationFeatures { ; }
+    PhysicalDeviceTextureCompressionASTCHDRFeatures { ; }
 }
 
 /// Whether no word of `wanted` is set that is clear in `there`.

@@ -1,23 +1,35 @@
-//! Formats and what else is asked of a physical device that has no images: none of it is there.
+//! Formats and what else is asked of a physical device that has no images: none of it is there. Where graphics are claimed, formats of
+//! depth and stencil may be attachments, which Dawn needs one of; nothing draws to them.
 
 use ash::vk;
 
 use crate::abi;
+use crate::physical::PhysicalDevice;
+
+fn properties(physical: vk::PhysicalDevice, format: vk::Format) -> vk::FormatProperties {
+    let is_depth = vk::Format::D16_UNORM.as_raw() <= format.as_raw()
+        && format.as_raw() <= vk::Format::D32_SFLOAT_S8_UINT.as_raw();
+    if is_depth && PhysicalDevice::of(physical).claims.graphics {
+        let optimal_tiling_features = vk::FormatFeatureFlags::DEPTH_STENCIL_ATTACHMENT;
+        return vk::FormatProperties { optimal_tiling_features, ..Default::default() };
+    }
+    vk::FormatProperties::default()
+}
 
 pub(crate) extern "system" fn get(
-    _physical: vk::PhysicalDevice,
-    _format: vk::Format,
+    physical: vk::PhysicalDevice,
+    format: vk::Format,
     out: *mut vk::FormatProperties,
 ) {
-    abi::write(out, vk::FormatProperties::default());
+    abi::write(out, properties(physical, format));
 }
 
 pub(crate) extern "system" fn get2(
-    _physical: vk::PhysicalDevice,
-    _format: vk::Format,
+    physical: vk::PhysicalDevice,
+    format: vk::Format,
     out: *mut vk::FormatProperties2<'_>,
 ) {
-    abi::filled(out).format_properties = vk::FormatProperties::default();
+    abi::filled(out).format_properties = properties(physical, format);
 }
 
 pub(crate) extern "system" fn of_images(

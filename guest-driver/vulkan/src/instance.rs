@@ -9,13 +9,14 @@ use ash::vk::Handle;
 use crate::abi;
 use crate::abi::Dispatchable;
 use crate::abi::handle;
+use crate::claims::Claims;
 use crate::extensions;
 use crate::machine;
 use crate::physical::PhysicalDevice;
 use crate::report::report;
 
 /// The version of Vulkan that the driver speaks.
-pub(crate) const API_VERSION: u32 = vk::API_VERSION_1_2;
+pub(crate) const API_VERSION: u32 = vk::API_VERSION_1_3;
 
 /// An instance, with the GPU of this machine if it has one.
 #[derive(Debug)]
@@ -62,8 +63,13 @@ pub(crate) extern "system" fn create(
             report!("vkCreateInstance: there is no {}", unknown.to_string_lossy());
             return Err(vk::Result::ERROR_EXTENSION_NOT_PRESENT);
         }
+        let program = abi::read_optional(info.p_application_info);
+        let application = program.map_or(c"", |program| abi::string(program.p_application_name));
+        let engine = program.map_or(c"", |program| abi::string(program.p_engine_name));
+        let claims = Claims::of(application, engine);
+        report!("an instance for {application:?} on {engine:?}: {claims:?}");
         let mut physical = vk::PhysicalDevice::null();
-        match machine::open().map(PhysicalDevice::on) {
+        match machine::open().map(|gpu| PhysicalDevice::on(gpu, claims)) {
             Ok(Ok(found)) => abi::give(Dispatchable::new(found), &raw mut physical),
             Ok(Err(error)) => report!("no device: {error:?}"),
             Err(error) => report!("no device: {error}"),

@@ -19,7 +19,9 @@
 
 mod abi;
 mod buffer;
+mod claims;
 mod command;
+mod commands;
 mod creation;
 mod descriptor;
 mod device;

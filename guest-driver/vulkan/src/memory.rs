@@ -40,7 +40,14 @@ impl Memory {
                 }
                 made => made.map(Bytes::Local),
             },
-            physical::WINDOW => core.gpu.create_buffer(size).map(Bytes::Visible),
+            physical::WINDOW => match core.gpu.create_buffer(size) {
+                // There is room in video memory, but none for the CPU to see it: guest RAM, which it sees as well.
+                Err(DriverError::Transport(TransportError::OutOfWindow { .. })) => {
+                    core.gpu.create_guest_buffer(size)
+                }
+                made => made,
+            }
+            .map(Bytes::Visible),
             physical::GUEST_RAM => core.gpu.create_guest_buffer(size).map(Bytes::Visible),
             _ => return Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY),
         };
@@ -117,4 +124,12 @@ pub(crate) extern "system" fn commitment(
     out: *mut vk::DeviceSize,
 ) {
     abi::write(out, 0);
+}
+
+/// None is captured, to be given again.
+pub(crate) extern "system" fn address(
+    _device: vk::Device,
+    _info: *const vk::DeviceMemoryOpaqueCaptureAddressInfo<'_>,
+) -> u64 {
+    0
 }

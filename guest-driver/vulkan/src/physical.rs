@@ -12,6 +12,7 @@ use crate::abi;
 use crate::abi::Dispatchable;
 use crate::abi::Outcome;
 use crate::abi::handle;
+use crate::claims::Claims;
 use crate::extensions;
 use crate::extensions::Extension;
 use crate::failure::failed;
@@ -33,6 +34,8 @@ pub(crate) const ALL_TYPES: u32 = 1 << LOCAL | 1 << WINDOW | 1 << GUEST_RAM;
 pub(crate) struct PhysicalDevice {
     /// What kernels may use.
     pub(crate) profile: Box<Profile>,
+    /// What it says beside.
+    pub(crate) claims: Claims,
     capset: Capset,
     /// Asked for budgets; devices open their own.
     gpu: Gpu,
@@ -41,10 +44,10 @@ pub(crate) struct PhysicalDevice {
 handle!(Dispatchable<PhysicalDevice>, vk::PhysicalDevice);
 
 impl PhysicalDevice {
-    /// What `gpu` shows.
-    pub(crate) fn on(gpu: Gpu) -> Outcome<Self> {
+    /// What `gpu` shows, to a program that looks for some claims.
+    pub(crate) fn on(gpu: Gpu, claims: Claims) -> Outcome<Self> {
         let profile = gpu.profile().map_err(failed("QUERY_PROFILE"))?;
-        Ok(Self { profile, capset: *gpu.capset(), gpu })
+        Ok(Self { profile, claims, capset: *gpu.capset(), gpu })
     }
 
     /// The object behind a handle.
@@ -77,6 +80,12 @@ impl PhysicalDevice {
         );
         if self.profile.features & (profile::FEATURE_FLOAT_16 | profile::FEATURE_INT_8) != 0 {
             all.push((c"VK_KHR_shader_float16_int8", 1));
+        }
+        if self.claims.addresses {
+            all.push((c"VK_KHR_buffer_device_address", 1));
+        }
+        if self.claims.graphics {
+            all.push((c"VK_KHR_swapchain", 70));
         }
         all.sort_unstable();
         all
@@ -122,9 +131,10 @@ pub(crate) extern "system" fn tools(
 }
 
 /// The one family: compute and copies, on one queue.
-fn family() -> vk::QueueFamilyProperties {
+fn family(physical: vk::PhysicalDevice) -> vk::QueueFamilyProperties {
+    let graphics = graphics::queue_flags(PhysicalDevice::of(physical).claims.graphics);
     vk::QueueFamilyProperties {
-        queue_flags: vk::QueueFlags::COMPUTE | vk::QueueFlags::TRANSFER | graphics::claimed(),
+        queue_flags: vk::QueueFlags::COMPUTE | vk::QueueFlags::TRANSFER | graphics,
         queue_count: 1,
         timestamp_valid_bits: 64,
         min_image_transfer_granularity: vk::Extent3D { width: 1, height: 1, depth: 1 },
@@ -132,15 +142,15 @@ fn family() -> vk::QueueFamilyProperties {
 }
 
 pub(crate) extern "system" fn queue_families(
-    _physical: vk::PhysicalDevice,
+    physical: vk::PhysicalDevice,
     count: *mut u32,
     out: *mut vk::QueueFamilyProperties,
 ) {
-    let _complete = abi::list(&[family()], count, out);
+    let _complete = abi::list(&[family(physical)], count, out);
 }
 
 pub(crate) extern "system" fn queue_families2(
-    _physical: vk::PhysicalDevice,
+    physical: vk::PhysicalDevice,
     count: *mut u32,
     out: *mut vk::QueueFamilyProperties2<'_>,
 ) {
@@ -149,7 +159,7 @@ pub(crate) extern "system" fn queue_families2(
     }
     let given = (*abi::read(count)).min(1);
     for properties in abi::room(out, given) {
-        properties.queue_family_properties = family();
+        properties.queue_family_properties = family(physical);
     }
     abi::write(count, given);
 }

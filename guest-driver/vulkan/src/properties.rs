@@ -6,6 +6,7 @@ use campanile_protocol::profile;
 use campanile_protocol::profile::Profile;
 
 use crate::abi;
+use crate::graphics;
 use crate::instance::API_VERSION;
 use crate::physical::PhysicalDevice;
 
@@ -14,6 +15,9 @@ const TIMELINE_DIFFERENCE: u64 = 1 << 62;
 
 /// How many buffers of a set may take dynamic offsets, of each kind.
 const DYNAMIC: u32 = 8;
+
+/// Alignment of views of buffers as texels.
+const TEXEL_ALIGNMENT: u64 = 256;
 
 fn narrow(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
@@ -87,7 +91,7 @@ fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
         max_viewport_dimensions: [4096; 2],
         viewport_bounds_range: [-8192.0, 8191.0],
         min_memory_map_alignment: 4096,
-        min_texel_buffer_offset_alignment: 256,
+        min_texel_buffer_offset_alignment: TEXEL_ALIGNMENT,
         min_uniform_buffer_offset_alignment: u64::from(profile.binding_alignment),
         min_storage_buffer_offset_alignment: u64::from(profile.binding_alignment),
         min_texel_offset: -8,
@@ -121,6 +125,10 @@ fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
 
 fn properties(physical: &PhysicalDevice) -> vk::PhysicalDeviceProperties {
     let profile = &*physical.profile;
+    let mut limits = limits(profile);
+    if physical.claims.graphics {
+        graphics::claim_limits(&mut limits);
+    }
     vk::PhysicalDeviceProperties {
         api_version: api_version(profile),
         driver_version: vk::make_api_version(0, 0, 1, 0),
@@ -129,7 +137,7 @@ fn properties(physical: &PhysicalDevice) -> vk::PhysicalDeviceProperties {
         device_type: kind(profile),
         device_name: abi::text(&format!("Campanile ({})", profile::name_of(&profile.name))),
         pipeline_cache_uuid: profile.driver_uuid,
-        limits: limits(profile),
+        limits,
         sparse_properties: vk::PhysicalDeviceSparseProperties::default(),
     }
 }
@@ -154,14 +162,33 @@ fn largest(physical: &PhysicalDevice) -> u64 {
     physical.video_memory()
 }
 
+/// Subgroups that a workgroup can have.
+fn largest_group(profile: &Profile) -> u32 {
+    profile.invocations / profile.subgroup_sizes[0].max(1)
+}
+
+/// Stages in which the size of subgroups may be asked for.
+fn sized_stages(physical: &PhysicalDevice) -> vk::ShaderStageFlags {
+    if physical.has(profile::FEATURE_SUBGROUP_SIZES) {
+        vk::ShaderStageFlags::COMPUTE
+    } else {
+        vk::ShaderStageFlags::empty()
+    }
+}
+
 fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>) {
     let profile = &*physical.profile;
     let operations = vk::SubgroupFeatureFlags::from_raw(profile.subgroup_operations);
     let compute = vk::ShaderStageFlags::COMPUTE;
+    let (stages, conformance_version) = if physical.claims.graphics {
+        (compute | vk::ShaderStageFlags::FRAGMENT, graphics::CONFORMANCE)
+    } else {
+        (compute, vk::ConformanceVersion::default())
+    };
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceVulkan11Properties<'_>>(structure) {
         (p.device_uuid, p.driver_uuid) = (profile.device_uuid, profile.driver_uuid);
         (p.device_luid, p.device_node_mask, p.device_luid_valid) = ([0; vk::LUID_SIZE], 0, vk::FALSE);
-        (p.subgroup_size, p.subgroup_supported_stages) = (profile.subgroup_size, compute);
+        (p.subgroup_size, p.subgroup_supported_stages) = (profile.subgroup_size, stages);
         p.subgroup_supported_operations = operations;
         p.subgroup_quad_operations_in_all_stages = vk::FALSE;
         p.point_clipping_behavior = vk::PointClippingBehavior::ALL_CLIP_PLANES;
@@ -177,6 +204,7 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             driver_id: vk::DriverId::default(),
             driver_name: abi::text("Campanile"),
             driver_info: abi::text(profile::name_of(&profile.driver)),
+            conformance_version,
             max_timeline_semaphore_value_difference: TIMELINE_DIFFERENCE,
             supported_depth_resolve_modes: vk::ResolveModeFlags::SAMPLE_ZERO,
             supported_stencil_resolve_modes: vk::ResolveModeFlags::SAMPLE_ZERO,
@@ -194,12 +222,26 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             ..Default::default()
         };
     }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceVulkan13Properties<'_>>(structure) {
+        let [min_subgroup_size, max_subgroup_size] = profile.subgroup_sizes;
+        *p = vk::PhysicalDeviceVulkan13Properties {
+            p_next: p.p_next,
+            min_subgroup_size,
+            max_subgroup_size,
+            max_compute_workgroup_subgroups: largest_group(profile),
+            required_subgroup_size_stages: sized_stages(physical),
+            storage_texel_buffer_offset_alignment_bytes: TEXEL_ALIGNMENT,
+            uniform_texel_buffer_offset_alignment_bytes: TEXEL_ALIGNMENT,
+            max_buffer_size: largest(physical),
+            ..Default::default()
+        };
+    }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceIDProperties<'_>>(structure) {
         (p.device_uuid, p.driver_uuid) = (profile.device_uuid, profile.driver_uuid);
         (p.device_luid, p.device_node_mask, p.device_luid_valid) = ([0; vk::LUID_SIZE], 0, vk::FALSE);
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceSubgroupProperties<'_>>(structure) {
-        (p.subgroup_size, p.supported_stages) = (profile.subgroup_size, compute);
+        (p.subgroup_size, p.supported_stages) = (profile.subgroup_size, stages);
         (p.supported_operations, p.quad_operations_in_all_stages) = (operations, vk::FALSE);
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceMaintenance3Properties<'_>>(structure) {
@@ -213,7 +255,7 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         p.driver_id = vk::DriverId::default();
         p.driver_name = abi::text("Campanile");
         p.driver_info = abi::text(profile::name_of(&profile.driver));
-        p.conformance_version = vk::ConformanceVersion::default();
+        p.conformance_version = conformance_version;
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceTimelineSemaphoreProperties<'_>>(structure) {
         p.max_timeline_semaphore_value_difference = TIMELINE_DIFFERENCE;
@@ -256,12 +298,8 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceSubgroupSizeControlProperties<'_>>(structure) {
         [p.min_subgroup_size, p.max_subgroup_size] = profile.subgroup_sizes;
-        p.max_compute_workgroup_subgroups = profile.invocations / profile.subgroup_sizes[0].max(1);
-        p.required_subgroup_size_stages = if physical.has(profile::FEATURE_SUBGROUP_SIZES) {
-            compute
-        } else {
-            vk::ShaderStageFlags::empty()
-        };
+        p.max_compute_workgroup_subgroups = largest_group(profile);
+        p.required_subgroup_size_stages = sized_stages(physical);
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceShaderIntegerDotProductProperties<'_>>(structure) {
         // Whether any is fast is not known.

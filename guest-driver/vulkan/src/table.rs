@@ -11,10 +11,13 @@ use crate::abi;
 use crate::buffer;
 use crate::command::buffer as command_buffer;
 use crate::command::compute;
+use crate::command::drawing;
 use crate::command::images;
 use crate::command::pool as command_pool;
 use crate::command::transfer;
 use crate::command::waits;
+use crate::commands::Command;
+use crate::commands::commands;
 use crate::creation;
 use crate::descriptor::layout;
 use crate::descriptor::pool as descriptor_pool;
@@ -36,23 +39,6 @@ use crate::query;
 use crate::queue;
 use crate::semaphore;
 use crate::shader;
-
-/// A command of whichever type.
-type Command = unsafe extern "system" fn();
-
-/// Finds a command: its name with each suffix that it is known by, its type, and what runs it.
-macro_rules! commands {
-    ($name:ident: $($($text:literal)|+ $kind:ident = $command:expr;)*) => {
-        fn $name(name: &CStr) -> Option<Command> {
-            $(if [$($text),+].contains(&name) {
-                let command: vk::$kind = $command;
-                // SAFETY: function pointers are of one size, and it is called as what its name says.
-                return Some(unsafe { std::mem::transmute::<vk::$kind, Command>(command) });
-            })*
-            None
-        }
-    };
-}
 
 commands! { of_no_instance:
     c"vkCreateInstance" PFN_vkCreateInstance = instance::create;
@@ -121,8 +107,10 @@ commands! { of_devices:
     c"vkCreateRenderPass" PFN_vkCreateRenderPass = graphics::create_render_pass;
     c"vkCreateRenderPass2" | c"vkCreateRenderPass2KHR" PFN_vkCreateRenderPass2 = graphics::create_render_pass2;
     c"vkCreateSampler" PFN_vkCreateSampler = image::create_sampler;
+    c"vkCreateSamplerYcbcrConversion" | c"vkCreateSamplerYcbcrConversionKHR" PFN_vkCreateSamplerYcbcrConversion = graphics::create_conversion;
     c"vkCreateSemaphore" PFN_vkCreateSemaphore = semaphore::create;
     c"vkCreateShaderModule" PFN_vkCreateShaderModule = shader::create;
+    c"vkCreateSwapchainKHR" PFN_vkCreateSwapchainKHR = graphics::create_swapchain;
     c"vkDestroyBuffer" PFN_vkDestroyBuffer = buffer::destroy;
     c"vkDestroyBufferView" PFN_vkDestroyBufferView = image::destroy_texels;
     c"vkDestroyCommandPool" PFN_vkDestroyCommandPool = command_pool::destroy;
@@ -132,6 +120,7 @@ commands! { of_devices:
     c"vkDestroyDevice" PFN_vkDestroyDevice = creation::destroy;
     c"vkDestroyEvent" PFN_vkDestroyEvent = event::destroy;
     c"vkDestroyFence" PFN_vkDestroyFence = fence::destroy;
+    c"vkDestroyFramebuffer" PFN_vkDestroyFramebuffer = graphics::destroy;
     c"vkDestroyImage" PFN_vkDestroyImage = image::destroy;
     c"vkDestroyImageView" PFN_vkDestroyImageView = image::destroy_view;
     c"vkDestroyPipeline" PFN_vkDestroyPipeline = pipeline::destroy;
@@ -139,7 +128,9 @@ commands! { of_devices:
     c"vkDestroyPipelineLayout" PFN_vkDestroyPipelineLayout = layout::destroy_of_pipeline;
     c"vkDestroyPrivateDataSlot" | c"vkDestroyPrivateDataSlotEXT" PFN_vkDestroyPrivateDataSlot = private::destroy;
     c"vkDestroyQueryPool" PFN_vkDestroyQueryPool = query::destroy;
+    c"vkDestroyRenderPass" PFN_vkDestroyRenderPass = graphics::destroy;
     c"vkDestroySampler" PFN_vkDestroySampler = image::destroy_sampler;
+    c"vkDestroySamplerYcbcrConversion" | c"vkDestroySamplerYcbcrConversionKHR" PFN_vkDestroySamplerYcbcrConversion = graphics::destroy;
     c"vkDestroySemaphore" PFN_vkDestroySemaphore = semaphore::destroy;
     c"vkDestroyShaderModule" PFN_vkDestroyShaderModule = shader::destroy;
     c"vkDeviceWaitIdle" PFN_vkDeviceWaitIdle = creation::wait_idle;
@@ -147,14 +138,17 @@ commands! { of_devices:
     c"vkFreeCommandBuffers" PFN_vkFreeCommandBuffers = command_pool::free;
     c"vkFreeDescriptorSets" PFN_vkFreeDescriptorSets = descriptor_pool::free;
     c"vkFreeMemory" PFN_vkFreeMemory = memory::free;
+    c"vkGetBufferDeviceAddress" | c"vkGetBufferDeviceAddressKHR" PFN_vkGetBufferDeviceAddress = buffer::address;
     c"vkGetBufferMemoryRequirements" PFN_vkGetBufferMemoryRequirements = buffer::memory_requirements;
     c"vkGetBufferMemoryRequirements2" | c"vkGetBufferMemoryRequirements2KHR" PFN_vkGetBufferMemoryRequirements2 = buffer::memory_requirements2;
+    c"vkGetBufferOpaqueCaptureAddress" | c"vkGetBufferOpaqueCaptureAddressKHR" PFN_vkGetBufferOpaqueCaptureAddress = buffer::capture_address;
     c"vkGetDescriptorSetLayoutSupport" | c"vkGetDescriptorSetLayoutSupportKHR" PFN_vkGetDescriptorSetLayoutSupport = layout::support;
     c"vkGetDeviceBufferMemoryRequirements" | c"vkGetDeviceBufferMemoryRequirementsKHR" PFN_vkGetDeviceBufferMemoryRequirements = buffer::memory_requirements_of;
     c"vkGetDeviceGroupPeerMemoryFeatures" | c"vkGetDeviceGroupPeerMemoryFeaturesKHR" PFN_vkGetDeviceGroupPeerMemoryFeatures = creation::peer_memory;
     c"vkGetDeviceImageMemoryRequirements" | c"vkGetDeviceImageMemoryRequirementsKHR" PFN_vkGetDeviceImageMemoryRequirements = image::memory_requirements_of;
     c"vkGetDeviceImageSparseMemoryRequirements" | c"vkGetDeviceImageSparseMemoryRequirementsKHR" PFN_vkGetDeviceImageSparseMemoryRequirements = image::sparse_requirements_of;
     c"vkGetDeviceMemoryCommitment" PFN_vkGetDeviceMemoryCommitment = memory::commitment;
+    c"vkGetDeviceMemoryOpaqueCaptureAddress" | c"vkGetDeviceMemoryOpaqueCaptureAddressKHR" PFN_vkGetDeviceMemoryOpaqueCaptureAddress = memory::address;
     c"vkGetDeviceProcAddr" PFN_vkGetDeviceProcAddr = device_command;
     c"vkGetDeviceQueue" PFN_vkGetDeviceQueue = creation::queue;
     c"vkGetDeviceQueue2" PFN_vkGetDeviceQueue2 = creation::queue2;
@@ -168,6 +162,7 @@ commands! { of_devices:
     c"vkGetPipelineCacheData" PFN_vkGetPipelineCacheData = pipeline::cache_data;
     c"vkGetPrivateData" | c"vkGetPrivateDataEXT" PFN_vkGetPrivateData = private::get;
     c"vkGetQueryPoolResults" PFN_vkGetQueryPoolResults = query::results;
+    c"vkGetRenderAreaGranularity" PFN_vkGetRenderAreaGranularity = graphics::granularity;
     c"vkGetSemaphoreCounterValue" | c"vkGetSemaphoreCounterValueKHR" PFN_vkGetSemaphoreCounterValue = semaphore::counter;
     c"vkInvalidateMappedMemoryRanges" PFN_vkInvalidateMappedMemoryRanges = memory::synchronise;
     c"vkMapMemory" PFN_vkMapMemory = memory::map;
@@ -240,7 +235,7 @@ pub(crate) fn of_physical(name: &CStr) -> Option<Command> {
 
 /// What a program asks of a device.
 fn of_device(name: &CStr) -> Option<Command> {
-    of_devices(name).or_else(|| of_command_buffers(name))
+    of_devices(name).or_else(|| of_command_buffers(name)).or_else(|| drawing::of_drawing(name))
 }
 
 /// What a program asks of an instance; without one, there are few.

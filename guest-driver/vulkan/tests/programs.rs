@@ -1,5 +1,5 @@
-//! Vulkan programs in C, on Vulkan's own loader, on a daemon of their own: `compute.c`, `sync.c`, `extensions.c`, `errors.c`, a test
-//! each for what their first argument names.
+//! Vulkan programs in C, on Vulkan's own loader, on a daemon of their own: `compute.c`, `sync.c`, `extensions.c`, `errors.c`, `claims.c`,
+//! `memory.c`, a test each for what their first argument names.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../../c/tests/built/mod.rs"]
@@ -18,11 +18,16 @@ fn run(program: &str, test: &str) {
 
 /// The same, with variables of the environment.
 fn run_with(program: &str, test: &str, variables: &[(&str, &str)]) {
+    run_on(&["--tdr-timeout", "500"], program, test, variables);
+}
+
+/// The same, on a daemon with these arguments.
+fn run_on(arguments: &[&str], program: &str, test: &str, variables: &[(&str, &str)]) {
     let folder = tempfile::tempdir().unwrap();
     let library = built::folder().join("libvulkan_campanile.so");
     let manifest = folder.path().join("campanile_icd.json");
     let text = format!(
-        r#"{{"file_format_version": "1.0.1", "ICD": {{"library_path": "{}", "api_version": "1.2.0"}}}}"#,
+        r#"{{"file_format_version": "1.0.1", "ICD": {{"library_path": "{}", "api_version": "1.3.0"}}}}"#,
         library.display()
     );
     std::fs::write(&manifest, text).unwrap();
@@ -40,13 +45,14 @@ fn run_with(program: &str, test: &str, variables: &[(&str, &str)]) {
     ]);
     cc.args([here.join(program).with_extension("c"), here.join("program.c")]);
     printed(cc.arg("-o").arg(&executable).arg("-lvulkan"));
-    let daemon = Daemon::start(&["--tdr-timeout", "500"]);
+    let daemon = Daemon::start(arguments);
     let mut command = Command::new(executable);
     command.arg(test).env("CAMPANILE_SOCKET", daemon.socket()).env("CAMPANILE_DEBUG", "1");
     // The newer name, and that of Debian 12's loader.
     command.env("VK_DRIVER_FILES", &manifest).env("VK_ICD_FILENAMES", &manifest);
     command
         .env_remove("CAMPANILE_GRAPHICS_FAMILY")
+        .env_remove("CAMPANILE_BUFFER_ADDRESSES")
         .env_remove("VK_INSTANCE_LAYERS")
         .envs(variables.iter().copied());
     assert_eq!(printed(&mut command), format!("{test}: ok\n"));
@@ -176,4 +182,19 @@ fn what_is_made_and_destroyed_leaves_nothing_behind() {
 fn drawing_is_refused_by_a_result() {
     run("errors", "drawing");
     run_with("errors", "drawing", &[("CAMPANILE_GRAPHICS_FAMILY", "1")]);
+}
+
+#[test]
+fn programs_on_webgpu_find_graphics_and_others_do_not() {
+    run("claims", "graphics");
+}
+
+#[test]
+fn programs_on_iree_find_addresses_of_buffers_and_others_do_not() {
+    run("claims", "addresses");
+}
+
+#[test]
+fn memory_that_the_cpu_sees_is_guest_ram_where_the_window_is_full() {
+    run_on(&["--vram", "512M"], "memory", "window", &[]);
 }

@@ -55,7 +55,7 @@ pub(crate) fn printed(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// A `campanile serve` process with one vGPU of 64 MiB.
+/// A `campanile serve` process with one vGPU, of 64 MiB where its arguments do not say how much.
 pub(crate) struct Daemon {
     child: Child,
     folder: TempDir,
@@ -66,8 +66,10 @@ impl Daemon {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(folder_of_profile().join("campanile"));
-        command.args(["serve", "--vram", "64M", "--socket"]).arg(folder.path().join("a.sock"));
-        command.args(arguments);
+        command.args(["serve", "--socket"]).arg(folder.path().join("a.sock")).args(arguments);
+        if !arguments.contains(&"--vram") {
+            command.args(["--vram", "64M"]);
+        }
         let daemon = Self { child: command.stdin(Stdio::null()).spawn().unwrap(), folder };
         let begun = Instant::now();
         // The socket has its name before the daemon listens.

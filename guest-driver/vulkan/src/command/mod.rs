@@ -8,6 +8,7 @@
 mod bound;
 pub(crate) mod buffer;
 pub(crate) mod compute;
+pub(crate) mod drawing;
 pub(crate) mod images;
 pub(crate) mod pool;
 mod recording;
