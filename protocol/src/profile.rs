@@ -65,6 +65,8 @@ pub const FEATURE_SUBGROUP_SIZES: u64 = 1 << 17;
 pub const FEATURE_UNIFORM_STANDARD: u64 = 1 << 18;
 /// `scalarBlockLayout`, in all buffers and push constants.
 pub const FEATURE_SCALAR_LAYOUT: u64 = 1 << 19;
+/// `shaderBufferFloat32Atomics`, `shaderBufferFloat32AtomicAdd`, and the same of `Shared`.
+pub const FEATURE_ATOMIC_FLOAT: u64 = 1 << 20;
 
 /// Answers QUERY_PROFILE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

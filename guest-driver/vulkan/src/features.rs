@@ -117,6 +117,12 @@ known! {
         shader_buffer_int64_atomics: FEATURE_ATOMIC_64,
         shader_shared_int64_atomics: FEATURE_ATOMIC_64,
     }
+    PhysicalDeviceShaderAtomicFloatFeaturesEXT { ;
+        shader_buffer_float32_atomics: FEATURE_ATOMIC_FLOAT,
+        shader_buffer_float32_atomic_add: FEATURE_ATOMIC_FLOAT,
+        shader_shared_float32_atomics: FEATURE_ATOMIC_FLOAT,
+        shader_shared_float32_atomic_add: FEATURE_ATOMIC_FLOAT,
+    }
     PhysicalDeviceVulkanMemoryModelFeatures { ;
         vulkan_memory_model: FEATURE_MEMORY_MODEL,
         vulkan_memory_model_device_scope: FEATURE_MEMORY_MODEL_DEVICE,

@@ -66,6 +66,7 @@ impl PhysicalDevice {
             (profile::FEATURE_STORAGE_16, (c"VK_KHR_16bit_storage", 1)),
             (profile::FEATURE_STORAGE_8, (c"VK_KHR_8bit_storage", 1)),
             (profile::FEATURE_ATOMIC_64, (c"VK_KHR_shader_atomic_int64", 1)),
+            (profile::FEATURE_ATOMIC_FLOAT, (c"VK_EXT_shader_atomic_float", 1)),
             (profile::FEATURE_INTEGER_DOT, (c"VK_KHR_shader_integer_dot_product", 1)),
             (profile::FEATURE_SUBGROUP_EXTENDED, (c"VK_KHR_shader_subgroup_extended_types", 1)),
             (profile::FEATURE_SUBGROUP_SIZES, (c"VK_EXT_subgroup_size_control", 2)),

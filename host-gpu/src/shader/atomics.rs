@@ -34,16 +34,27 @@ impl Body<'_, '_> {
         let compares = u32::from(op == Op::AtomicCompareExchange);
         inst.length(at + 3 + compares + values, at + 3 + compares + values)?;
         let pointer = self.pointer(here, at)?;
-        let number = self.symbols.numeric(pointer.to).filter(|n| n.scalar == Scalar::Int && n.count == 1);
+        let number = self.symbols.numeric(pointer.to).filter(|n| n.count == 1);
         let wide = self.capabilities.has(Capability::Int64Atomics);
+        let floats = match op {
+            Op::AtomicFAddEXT => self.capabilities.has(Capability::AtomicFloat32AddEXT),
+            Op::AtomicLoad | Op::AtomicStore | Op::AtomicExchange => self.capabilities.profile.atomic_float,
+            _ => false,
+        };
+        let is_good = number.is_some_and(|n| match n.scalar {
+            Scalar::Int => op != Op::AtomicFAddEXT && (n.bits == 32 || n.bits == 64 && wide),
+            Scalar::Float => floats && n.bits == 32,
+            _ => false,
+        });
         let memory = matches!(
             pointer.class,
             StorageClass::StorageBuffer | StorageClass::Workgroup | StorageClass::Uniform
         );
-        if !memory || !number.is_some_and(|n| n.bits == 32 || n.bits == 64 && wide) {
+        if !memory || !is_good {
             return Err(wrong(
                 inst,
-                "it is not on an integer of 32 bits, or 64 with its capability, in shared memory",
+                "it is not on an integer of 32 bits, or 64 with its capability, or where the device has them a float of 32, in \
+                 shared memory",
             ));
         }
         self.scope(here, at + 1, &[1, 2, 3, 5])?;
@@ -126,5 +137,6 @@ pub(super) fn is_atomic(op: Op) -> bool {
             | Op::AtomicAnd
             | Op::AtomicOr
             | Op::AtomicXor
+            | Op::AtomicFAddEXT
     )
 }

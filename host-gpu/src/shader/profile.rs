@@ -19,6 +19,9 @@ pub struct Profile {
     pub float_64: bool,
     /// `shaderBufferInt64Atomics` and `shaderSharedInt64Atomics`.
     pub atomic_64: bool,
+    /// Loads, stores, exchanges and sums of 32-bit floats in buffers and workgroup memory: `shaderBufferFloat32Atomics`,
+    /// `shaderBufferFloat32AtomicAdd` and the like for `Shared`.
+    pub atomic_float: bool,
     pub memory_model: bool,
     pub memory_model_device: bool,
     pub integer_dot: bool,
@@ -72,6 +75,7 @@ impl Profile {
         float_16: true,
         float_64: true,
         atomic_64: true,
+        atomic_float: true,
         memory_model: true,
         memory_model_device: true,
         integer_dot: true,
@@ -107,6 +111,7 @@ impl Profile {
             Capability::Float16 => self.float_16,
             Capability::Float64 => self.float_64,
             Capability::Int64Atomics => self.atomic_64,
+            Capability::AtomicFloat32AddEXT => self.atomic_float,
             Capability::StorageBuffer8BitAccess => self.storage_8,
             Capability::UniformAndStorageBuffer8BitAccess => self.uniform_8,
             Capability::StoragePushConstant8 => self.push_8,
@@ -146,6 +151,7 @@ pub(super) const EXTENSIONS: &[&str] = &[
     "SPV_KHR_16bit_storage",
     "SPV_KHR_vulkan_memory_model",
     "SPV_KHR_integer_dot_product",
+    "SPV_EXT_shader_atomic_float_add",
     "SPV_VALVE_mixed_float_dot_product",
 ];
 
@@ -173,6 +179,7 @@ pub(super) fn extension(code: u32) -> Option<&'static str> {
         | Capability::DotProductInputAll
         | Capability::DotProductInput4x8Bit
         | Capability::DotProductInput4x8BitPacked => "SPV_KHR_integer_dot_product",
+        Capability::AtomicFloat32AddEXT => "SPV_EXT_shader_atomic_float_add",
         _ => return None,
     })
 }

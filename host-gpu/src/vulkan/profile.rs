@@ -84,6 +84,7 @@ fn features_of(features: &Features, limits: &Limits) -> u64 {
         (limits.subgroup_sizes != [0; 2], profile::FEATURE_SUBGROUP_SIZES),
         (features.uniform_standard, profile::FEATURE_UNIFORM_STANDARD),
         (features.scalar_layout, profile::FEATURE_SCALAR_LAYOUT),
+        (features.atomic_float, profile::FEATURE_ATOMIC_FLOAT),
     ];
     sum(named)
 }
@@ -188,7 +189,7 @@ mod tests {
         let none = Limits { subgroup_sizes: [0; 2], ..limits(false) };
         assert_eq!(features_of(&Features::default(), &none), 0);
         assert_eq!(features_of(&Features::default(), &limits(false)), profile::FEATURE_SUBGROUP_SIZES);
-        assert_eq!(features_of(&Features::ALL, &limits(false)), (1 << 20) - 1);
+        assert_eq!(features_of(&Features::ALL, &limits(false)), (1 << 21) - 1);
         let only = |change: fn(&mut Features)| {
             let mut features = Features::default();
             change(&mut features);
@@ -198,6 +199,7 @@ mod tests {
         assert_eq!(only(|it| it.int_64 = true), profile::FEATURE_INT_64);
         assert_eq!(only(|it| it.uniform_standard = true), profile::FEATURE_UNIFORM_STANDARD);
         assert_eq!(only(|it| it.scalar_layout = true), profile::FEATURE_SCALAR_LAYOUT);
+        assert_eq!(only(|it| it.atomic_float = true), profile::FEATURE_ATOMIC_FLOAT);
         assert_eq!(only(|it| it.float_16 = true), profile::FEATURE_FLOAT_16);
         assert_eq!(only(|it| it.subgroup.extended = true), profile::FEATURE_SUBGROUP_EXTENDED);
         let subgroup = Subgroup { ballot: true, quad: true, ..Subgroup::default() };

@@ -41,6 +41,7 @@ fn device(choice: u32) -> Profile {
         float_16: has(9),
         float_64: has(10),
         atomic_64: has(11),
+        atomic_float: has(28),
         memory_model: has(12),
         memory_model_device: has(13),
         integer_dot: has(14),

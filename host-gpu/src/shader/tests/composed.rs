@@ -234,6 +234,7 @@ fn a_subgroup_reduces_what_fits_in_ways_that_are_declared() {
         ("DotProductInput4x8BitPacked", "%r = OpUDot %u32 %_u32 %_u32 0"),
         ("DotProductInputAll", "%r = OpUDot %u32 %_u32x2 %_u32x2"),
         ("Int64Atomics", "%r = OpAtomicIAdd %u64 %wu64 %c1 %c0 %_u64"),
+        ("AtomicFloat32AddEXT", "%r = OpAtomicFAddEXT %f32 %wf32 %c1 %c0 %_f32"),
     ] {
         assert!(check(3, all, "", line).is_ok(), "{line}");
         assert!(check(3, &without(name), "", line).is_err(), "{line} without {name}");
@@ -369,15 +370,18 @@ fn memory_holds_what_is_loaded_from_it_and_stored_to_it() {
 }
 
 #[test]
-fn atomics_are_on_integers_in_shared_memory() {
+fn atomics_are_on_integers_and_some_on_floats_in_shared_memory() {
     takes(&[
         ("%r = OpAtomicIAdd %? %w? %c1 %c0 %_?", "s32 u32 u64"),
         ("%r = OpAtomicIAdd %u32 %w? %c1 %c0 %_u32", "u32"),
         ("%r = OpAtomicIAdd %u32 %wu32 %c1 %c0 %_?", "u32"),
         ("%r = OpAtomicIAdd %? %wu32 %c1 %c0 %_u32", "u32"),
         ("%r = OpAtomicIAdd %u32 %v? %c1 %c0 %_u32", ""),
-        ("%r = OpAtomicLoad %? %w? %c1 %c0", "s32 u32 u64"),
-        ("OpAtomicStore %w? %c1 %c0 %_?", "s32 u32 u64"),
+        ("%r = OpAtomicLoad %? %w? %c1 %c0", "s32 u32 u64 f32"),
+        ("OpAtomicStore %w? %c1 %c0 %_?", "s32 u32 u64 f32"),
+        ("%r = OpAtomicExchange %? %w? %c1 %c0 %_?", "s32 u32 u64 f32"),
+        ("%r = OpAtomicFAddEXT %? %w? %c1 %c0 %_?", "f32"),
+        ("%r = OpAtomicFAddEXT %f32 %v? %c1 %c0 %_f32", ""),
         ("%r = OpAtomicCompareExchange %u32 %wu32 %c1 %c0 %c0 %_? %_u32", "u32"),
         ("%r = OpAtomicCompareExchange %u32 %wu32 %c1 %c0 %c0 %_u32 %_?", "u32"),
         ("%r = OpAtomicIIncrement %? %w? %c1 %c0", "s32 u32 u64"),

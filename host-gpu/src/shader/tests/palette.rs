@@ -64,7 +64,8 @@ const TYPES: [(&str, &str); 47] = [
 ];
 
 /// Everything that instructions need, but what tests are about.
-pub(super) const CAPABILITIES: &str = "Shader Int8 Int16 Int64 Float16 Float64 Int64Atomics GroupNonUniform \
+pub(super) const CAPABILITIES: &str = "Shader Int8 Int16 Int64 Float16 Float64 Int64Atomics AtomicFloat32AddEXT \
+    GroupNonUniform \
     GroupNonUniformVote GroupNonUniformArithmetic GroupNonUniformBallot GroupNonUniformShuffle \
     GroupNonUniformShuffleRelative GroupNonUniformClustered GroupNonUniformQuad DotProduct DotProductInputAll \
     DotProductInput4x8Bit DotProductInput4x8BitPacked";

@@ -41,6 +41,17 @@ fn subgroups_on_other_than_32_bits_need_their_feature() {
 }
 
 #[test]
+fn floats_are_exchanged_where_the_device_does_it_at_once() {
+    let declarations = "%pfloat = OpTypePointer 4 %float\n%w = OpVariable %pfloat 4\n\
+         %one = OpConstant %uint 1\n%none = OpConstant %uint 0\n%half = OpConstant %float 1056964608";
+    let body = "%old = OpAtomicExchange %float %w %one %none %half\nOpReturn";
+    let text = kernel("", "", declarations, body);
+    assert!(pass(&text).is_ok(), "{:?}", pass(&text));
+    let words = pass_for(&Profile { atomic_float: false, ..Profile::ALL }, &text).unwrap_err().to_string();
+    assert!(words.contains("where the device has them"), "{words}");
+}
+
+#[test]
 fn an_operand_of_another_type_is_refused() {
     says(&plain("%y = OpFAdd %uint %x %7"), "its result has a type other than Float");
     says(&plain("%z = OpFAdd %float %x %7\n%y = OpIAdd %uint %x %x"), "operand 0 has a type other than Same");

@@ -101,6 +101,7 @@ impl Gpu {
             has_conditions.then_some(CONDITIONS),
             has_fds.then_some(khr::external_memory_fd::NAME),
             handles.dma_buf.then_some(ext::external_memory_dma_buf::NAME),
+            profile.atomic_float.then_some(ext::shader_atomic_float::NAME),
         ];
         let optional = optional.into_iter().flatten();
         let extensions: Vec<_> = EXTENSIONS.into_iter().chain(optional).map(std::ffi::CStr::as_ptr).collect();
@@ -125,6 +126,10 @@ impl Gpu {
             .push_next(&mut v13);
         if has_conditions {
             info = info.push_next(&mut conditions);
+        }
+        let mut floats = features::atomic_float();
+        if profile.atomic_float {
+            info = info.push_next(&mut floats);
         }
         // SAFETY: the physical device is the instance's, offers all that `info` enables, and `info` outlives the call.
         let device = unsafe { instance.raw.create_device(physical, &info, None) };

@@ -11,8 +11,12 @@ pub(super) fn profile(instance: &ash::Instance, device: vk::PhysicalDevice) -> P
     let mut v11 = vk::PhysicalDeviceVulkan11Features::default();
     let mut v12 = vk::PhysicalDeviceVulkan12Features::default();
     let mut v13 = vk::PhysicalDeviceVulkan13Features::default();
-    let mut features =
-        vk::PhysicalDeviceFeatures2::default().push_next(&mut v11).push_next(&mut v12).push_next(&mut v13);
+    let mut floats = vk::PhysicalDeviceShaderAtomicFloatFeaturesEXT::default();
+    let mut features = vk::PhysicalDeviceFeatures2::default()
+        .push_next(&mut v11)
+        .push_next(&mut v12)
+        .push_next(&mut v13)
+        .push_next(&mut floats);
     // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is: false.
     unsafe { instance.get_physical_device_features2(device, &mut features) };
     let base = features.features;
@@ -36,6 +40,10 @@ pub(super) fn profile(instance: &ash::Instance, device: vk::PhysicalDevice) -> P
         float_16: on(v12.shader_float16),
         float_64: on(base.shader_float64),
         atomic_64: on(v12.shader_buffer_int64_atomics) && on(v12.shader_shared_int64_atomics),
+        atomic_float: on(floats.shader_buffer_float32_atomics)
+            && on(floats.shader_buffer_float32_atomic_add)
+            && on(floats.shader_shared_float32_atomics)
+            && on(floats.shader_shared_float32_atomic_add),
         memory_model: on(v12.vulkan_memory_model),
         memory_model_device: on(v12.vulkan_memory_model_device_scope),
         integer_dot: on(v13.shader_integer_dot_product),
@@ -108,4 +116,13 @@ pub(super) fn v12(profile: &Profile) -> vk::PhysicalDeviceVulkan12Features<'stat
 /// Those of Vulkan 1.3.
 pub(super) fn v13(profile: &Profile) -> vk::PhysicalDeviceVulkan13Features<'static> {
     vk::PhysicalDeviceVulkan13Features::default().shader_integer_dot_product(profile.integer_dot)
+}
+
+/// Those of `VK_EXT_shader_atomic_float`, which a device is created with if `profile` needs any.
+pub(super) fn atomic_float() -> vk::PhysicalDeviceShaderAtomicFloatFeaturesEXT<'static> {
+    vk::PhysicalDeviceShaderAtomicFloatFeaturesEXT::default()
+        .shader_buffer_float32_atomics(true)
+        .shader_buffer_float32_atomic_add(true)
+        .shader_shared_float32_atomics(true)
+        .shader_shared_float32_atomic_add(true)
 }
