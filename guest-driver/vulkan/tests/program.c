@@ -70,6 +70,9 @@ struct buffer buffer_new(struct device *device, VkBufferUsageFlags usage) {
     VkMemoryAllocateInfo allocate = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
     allocate.allocationSize = wanted.size;
     allocate.memoryTypeIndex = type;
+    VkMemoryAllocateFlagsInfo flags = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO};
+    flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
+    if (usage & VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT) allocate.pNext = &flags;
     OK(vkAllocateMemory(device->device, &allocate, NULL, &buffer.memory));
     OK(vkBindBufferMemory(device->device, buffer.buffer, buffer.memory, 0));
     void *place;
