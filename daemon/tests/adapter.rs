@@ -15,6 +15,7 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::adapter::scheduling::Preemption;
 use campanile_host_gpu::adapter::scheduling::PreemptionReport;
 use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::engine::message::Local;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
@@ -74,10 +75,11 @@ impl Bench {
             policy: "fair".to_owned(),
             vulkan_device: None,
             tracking: Method::Off,
+            local: Local::Host,
         };
         let [vram, tables] = ["vram", "tables"].map(|name| create_memfd(name, BYTES).unwrap());
         let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
-        let memory = Memory { vram: &vram, tables: &tables, fences: &fences, tracker: None };
+        let memory = Memory { vram: &vram, tables: &tables, fences: &fences, local: None, tracker: None };
         let engine = EngineProcess::spawn(&program, &start, memory).unwrap();
         let mut bench = Self {
             engine,
@@ -100,7 +102,13 @@ impl Bench {
     }
 
     fn revive(&mut self) {
-        let memory = Memory { vram: &self.vram, tables: &self.tables, fences: &self.fences, tracker: None };
+        let memory = Memory {
+            vram: &self.vram,
+            tables: &self.tables,
+            fences: &self.fences,
+            local: None,
+            tracker: None,
+        };
         self.engine.revive(&self.program, &self.start, memory).unwrap();
         self.given = Given::default();
         self.wait_until_up();

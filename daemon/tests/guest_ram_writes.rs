@@ -19,6 +19,7 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::protect::Guard;
 use campanile_host_gpu::dirty::tracker::Tracker;
+use campanile_host_gpu::engine::message::Local;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::engine::message::Response;
@@ -110,12 +111,19 @@ impl Bench {
             policy: "fair".to_owned(),
             vulkan_device: None,
             tracking: method,
+            local: Local::Host,
         };
         let vram = create_memfd("vram", VRAM).unwrap();
         let ram = create_memfd("ram", 2 * RAM_PAGES * PAGE_SIZE).unwrap();
         let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
         let tracker = Arc::new(Tracker::new(0, &vram, VRAM, PAGE_SIZE, method).unwrap());
-        let memory = Memory { vram: &vram, tables: tables.file(), fences: &fences, tracker: Some(&tracker) };
+        let memory = Memory {
+            vram: &vram,
+            tables: tables.file(),
+            fences: &fences,
+            local: None,
+            tracker: Some(&tracker),
+        };
         for (at, kind) in [(0, AreaKind::Device), (DEVICE_AREA_BYTES, AreaKind::Context)] {
             vram.write_all_at(&kind.header().to_ne_bytes(), AREA_AT + at).unwrap();
         }
@@ -182,6 +190,7 @@ impl Bench {
             vram: &self.vram,
             tables: self.tables.file(),
             fences: &self.fences,
+            local: None,
             tracker: Some(&self.tracker),
         };
         self.engine.revive(&self.program, &self.start, memory).unwrap();

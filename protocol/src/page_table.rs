@@ -98,6 +98,10 @@ impl SegmentId {
     pub const VRAM: Self = Self(0);
     /// The values of the VM's native fences, a page each ([`crate::engine::fences`]).
     pub const FENCES: Self = Self(Self::LIMIT - 1);
+    /// Local memory that lies in a device's own: no CPU reaches it, offsets are those in the video memory.
+    pub const LOCAL: Self = Self(Self::LIMIT - 2);
+    /// The first number that no segment of guest RAM has.
+    pub const END: Self = Self::LOCAL;
     /// Segments that a vGPU can have.
     pub const LIMIT: u16 = 1 << 12;
 }

@@ -16,6 +16,7 @@ use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
 use super::scheduling::SchedulingArguments;
 use super::tdr::TdrArguments;
+use crate::host::local_choice::LocalChoice;
 use crate::host::tracking::TrackingChoice;
 use crate::vgpu::doorbells::modes::DoorbellModes;
 
@@ -91,6 +92,10 @@ pub struct EngineArguments {
     /// during a migration, which sends all memory first), off, or auto: the first of the first two that works.
     #[arg(long, value_name = "METHOD", default_value_t)]
     pub dirty_tracking: TrackingChoice,
+    /// Where local memory lies, which guests' CPUs do not see: host (a GPU works on it over its bus), device (the GPU's own; cannot
+    /// be migrated or saved yet), or auto: device where that is a card of its own, else host.
+    #[arg(long, value_name = "WHERE", default_value_t)]
+    pub local_memory: LocalChoice,
     /// Directory for reports on hangs, as JSON.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
@@ -171,6 +176,9 @@ impl EngineArguments {
         arguments.extend(self.scheduling.to_arguments());
         if self.dirty_tracking != TrackingChoice::Auto {
             arguments.extend(["--dirty-tracking".into(), self.dirty_tracking.to_string().into()]);
+        }
+        if self.local_memory != LocalChoice::Auto {
+            arguments.extend(["--local-memory".into(), self.local_memory.to_string().into()]);
         }
         if self.spares == Spares::Off {
             arguments.extend(["--spares".into(), "off".into()]);

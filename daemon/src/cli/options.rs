@@ -48,6 +48,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
             d3_after: engine.d3_after(),
             spares: engine.spares == Spares::On,
             sandbox: !engine.no_sandbox,
+            local: engine.local_memory,
             vulkan_device: engine.vulkan_device.clone(),
             program: engine_program(engine)?,
         },

@@ -9,6 +9,8 @@ use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::capset::MAX_ENGINES;
 
 use super::error::HostError;
+use super::local_choice::LocalChoice;
+use super::local_memory;
 use super::options::FrontOptions;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
@@ -178,6 +180,9 @@ fn of_daemon(options: &HostOptions, object: &mut impl FnMut(&'static str, String
     }
     if engines.count == 0 || usize::from(engines.count) > MAX_ENGINES {
         object("engines", format!("{} engines; 1 to {MAX_ENGINES} are possible", engines.count));
+    }
+    if engines.local == LocalChoice::Device {
+        local_memory::objections(options).into_iter().for_each(|(option, text)| object(option, text));
     }
     if let Err(error) = Pool::new(options.vram_total, options.vgpus.iter().map(|vgpu| vgpu.vram_min)) {
         object("vram-total", error.to_string());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
 
+use super::local_choice::LocalChoice;
 use crate::vgpu::doorbells::modes::DoorbellModes;
 
 /// Engines as the operator asks for them.
@@ -27,6 +28,8 @@ pub struct EngineOptions {
     pub spares: bool,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
+    /// Where local memory lies.
+    pub local: LocalChoice,
     /// Part of the name of the Vulkan device.
     pub vulkan_device: Option<String>,
     /// What engines are started from.
@@ -45,6 +48,7 @@ impl EngineOptions {
             d3_after: None,
             spares: true,
             sandbox: true,
+            local: LocalChoice::Host,
             vulkan_device: None,
             program,
         }

@@ -12,9 +12,11 @@ use campanile_host_gpu::sched::parameters::Settings;
 
 use super::endpoints::make_endpoint;
 use super::error::HostError;
+use super::local_choice::LocalPlace;
 use super::options::FrontOptions;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
+use super::probe::allocate_local;
 use super::upgrade::successor::Succession;
 use crate::confine::confiner::Confiner;
 use crate::confine::roles::Reach;
@@ -38,9 +40,11 @@ use crate::vgpu::control::orders::Orders;
 use crate::vgpu::counters::Counters;
 use crate::vgpu::doorbells::switch::NotifySwitch;
 use crate::vgpu::memory::dirty::TrackerBoard;
+use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 use crate::vgpu::memory::vidmm::quota::Account;
 use crate::vgpu::memory::vidmm::quota::Pool;
 use crate::vgpu::memory::vidmm::quota::Watcher;
+use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::objects::budget::Budget;
 use crate::vgpu::tdr::reports::Clerk;
 use crate::vgpu::tdr::reports::Reports;
@@ -55,6 +59,8 @@ pub(super) struct Ground {
     pub(super) supervisor: Arc<Supervisor>,
     pub(super) compute: Compute,
     pub(super) tracking: Method,
+    /// Where local memory lies.
+    pub(super) local: LocalPlace,
     pub(super) reports: Arc<Reports>,
     pub(super) pool: Arc<Pool>,
     /// Whether CPUs are kept awake for realtime work: the file is opened at start or never.
@@ -160,6 +166,33 @@ impl Ground {
         Ok(Served { known, trackers, socket, _watcher: watcher })
     }
 
+    /// The local memory of a vGPU, where that is the device's own.
+    fn allocate_local(
+        &self,
+        options: &HostOptions,
+        vgpu: &VgpuOptions,
+        held: &Held,
+    ) -> Result<Option<Arc<DeviceLocal>>, HostError> {
+        if self.local == LocalPlace::Host {
+            return Ok(None);
+        }
+        if vgpu.restore.is_some() {
+            let text = "--local-memory device: a vGPU cannot begin as a snapshot (restore) yet".to_owned();
+            return Err(HostError::Vgpu { name: vgpu.name.clone(), source: text.into() });
+        }
+        let bytes = vgpu.vram_bytes - VideoMemory::aperture_of(vgpu.vram_bytes);
+        let program = options.engines.program.of(&vgpu.name, held.containment.clone());
+        let device = options.engines.vulkan_device.clone();
+        let allocated = allocate_local(&program, device, options.engines.sandbox, bytes)?;
+        let failed = |reason: String| {
+            let mib = bytes.div_ceil(1 << 20);
+            let text =
+                format!("--local-memory device: the device gives no {mib} MiB of its memory: {reason}");
+            HostError::Vgpu { name: vgpu.name.clone(), source: text.into() }
+        };
+        allocated.map(|local| Some(Arc::new(local))).map_err(failed)
+    }
+
     fn config(
         &self,
         options: &HostOptions,
@@ -174,6 +207,7 @@ impl Ground {
             name: vgpu.name.clone(),
             vram_bytes: vgpu.vram_bytes,
             account: Arc::clone(account),
+            local: self.allocate_local(options, vgpu, held)?,
             single_use: vgpu.single_use,
             engines: options.engines.count,
             doorbells: options.engines.doorbells,

@@ -15,6 +15,8 @@ pub mod engines;
 pub mod error;
 mod ground;
 pub mod holding;
+pub mod local_choice;
+mod local_memory;
 pub mod options;
 pub mod premises;
 pub mod probe;

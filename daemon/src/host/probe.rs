@@ -10,6 +10,7 @@ use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::tracker::Tracker;
+use campanile_host_gpu::engine::message::Local;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
@@ -23,6 +24,7 @@ use rustix::event::Timespec;
 
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::ComputeDevice;
+use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 
 /// How long a driver may take to start and pass its self-test.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -38,6 +40,21 @@ struct CameUp {
     _engine: EngineProcess,
 }
 
+/// What became of a process.
+enum Outcome {
+    CameUp(CameUp),
+    Allocated(DeviceLocal),
+}
+
+impl Outcome {
+    fn engine(self) -> Result<CameUp, String> {
+        match self {
+            Self::CameUp(engine) => Ok(engine),
+            Self::Allocated(_) => Err("it has allocated memory, and was not asked to".to_owned()),
+        }
+    }
+}
+
 /// Starts an engine over a scrap of memory; why not, where it does not come up.
 fn bring_up(
     program: &Program,
@@ -45,7 +62,8 @@ fn bring_up(
     tracking: Method,
     vulkan_device: Option<String>,
     sandbox: bool,
-) -> io::Result<Result<CameUp, String>> {
+    local: Local,
+) -> io::Result<Result<Outcome, String>> {
     let (vram, tables) = (create_memfd("campanile-probe", BYTES)?, create_memfd("campanile-probe", BYTES)?);
     let start = Start {
         node,
@@ -57,10 +75,12 @@ fn bring_up(
         policy: Choice::default().to_string(),
         vulkan_device,
         tracking,
+        local,
     };
     let fences = create_memfd("campanile-probe", u64::from(MAX_FENCES) * PAGE_SIZE)?;
     let tracker = Arc::new(Tracker::new(0, &vram, BYTES, PAGE_SIZE, tracking)?);
-    let memory = Memory { vram: &vram, tables: &tables, fences: &fences, tracker: Some(&tracker) };
+    let memory =
+        Memory { vram: &vram, local: None, tables: &tables, fences: &fences, tracker: Some(&tracker) };
     let mut engine = EngineProcess::spawn(program, &start, memory)?;
     let begun = Instant::now();
     loop {
@@ -74,7 +94,13 @@ fn bring_up(
         match engine.receive() {
             Ok(Some(Response::Started { device: name, is_cpu, profile, .. })) => {
                 let device = ComputeDevice { name, profile };
-                return Ok(Ok(CameUp { device, is_cpu, tracker, _engine: engine }));
+                return Ok(Ok(Outcome::CameUp(CameUp { device, is_cpu, tracker, _engine: engine })));
+            }
+            Ok(Some(Response::Allocated { passport })) => {
+                let descriptor = engine.take_allocated();
+                return Ok(descriptor
+                    .map(|descriptor| Outcome::Allocated(DeviceLocal::new(descriptor, passport)))
+                    .ok_or_else(|| "memory was allocated, and did not come".to_owned()));
             }
             Ok(Some(Response::Refused { reason })) => return Ok(Err(reason)),
             Ok(_) => {}
@@ -92,7 +118,8 @@ pub fn probe_compute(
     vulkan_device: Option<String>,
     sandbox: bool,
 ) -> io::Result<(Compute, bool)> {
-    Ok(match bring_up(program, NodeKind::Compute, Method::Off, vulkan_device, sandbox)? {
+    let came_up = bring_up(program, NodeKind::Compute, Method::Off, vulkan_device, sandbox, Local::Host)?;
+    Ok(match came_up.and_then(Outcome::engine) {
         Ok(engine) => (Compute::Available(engine.device), !engine.is_cpu),
         Err(reason) => (Compute::Refused(reason), false),
     })
@@ -100,7 +127,8 @@ pub fn probe_compute(
 
 /// Starts an engine whose stores the kernel notes, and looks at what it noted; why not, where that does not work.
 pub fn probe_tracking(program: &Program, sandbox: bool) -> io::Result<Result<(), String>> {
-    let engine = match bring_up(program, NodeKind::Copy, Method::WriteProtect, None, sandbox)? {
+    let came_up = bring_up(program, NodeKind::Copy, Method::WriteProtect, None, sandbox, Local::Host)?;
+    let engine = match came_up.and_then(Outcome::engine) {
         Ok(engine) => engine,
         Err(reason) => return Ok(Err(reason)),
     };
@@ -111,4 +139,22 @@ pub fn probe_tracking(program: &Program, sandbox: bool) -> io::Result<Result<(),
         Ok(()) => Err("the pages of an engine process cannot be seen".to_owned()),
         Err(error) => Err(error.to_string()),
     })
+}
+
+/// Has a process allocate `bytes` of a device's own memory, zero and export them, and end; why not, where that cannot be.
+///
+/// # Errors
+/// No process could be started.
+pub fn allocate_local(
+    program: &Program,
+    vulkan_device: Option<String>,
+    sandbox: bool,
+    bytes: u64,
+) -> io::Result<Result<DeviceLocal, String>> {
+    let local = Local::Allocate(bytes);
+    let outcome = bring_up(program, NodeKind::Compute, Method::Off, vulkan_device, sandbox, local)?;
+    Ok(outcome.and_then(|outcome| match outcome {
+        Outcome::Allocated(local) => Ok(local),
+        Outcome::CameUp(_) => Err("an engine came up, and no memory".to_owned()),
+    }))
 }

@@ -18,6 +18,8 @@ use super::endpoints::open_door;
 use super::error::HostError;
 use super::ground::Ground;
 use super::holding::Holding;
+use super::local_choice::LocalPlace;
+use super::local_memory::decide;
 use super::options::HostOptions;
 use super::options::Scheduling;
 use super::premises::Premises;
@@ -130,6 +132,10 @@ impl Host {
         let tracking = options.tracking.decide(&probe, options.engines.sandbox, computes_on_gpu)?;
         log::info!("writes to video memory: tracking is {tracking}");
         check_live_migration(&options, tracking)?;
+        let local = decide(options.engines.local, &compute, &options).map_err(HostError::Options)?;
+        if local == LocalPlace::Device {
+            log::info!("local memory is the device's own: vGPUs cannot be migrated, or saved");
+        }
         let folder = options.state_dir.as_deref().map(|path| {
             ReportFolder::open(path).map_err(|source| HostError::StateDirectory { path: path.into(), source })
         });
@@ -148,6 +154,7 @@ impl Host {
             supervisor,
             compute: compute.clone(),
             tracking,
+            local,
             reports,
             pool,
             keeps_awake,

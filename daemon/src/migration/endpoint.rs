@@ -133,7 +133,8 @@ impl Endpoint {
 
     /// Whether there is any way in or out.
     pub fn moves(&self) -> bool {
-        self.side_files.is_some() || self.listens || self.departure.has_peer()
+        let has_way = self.side_files.is_some() || self.listens || self.departure.has_peer();
+        has_way && self.departure.is_possible()
     }
 
     /// A session begins, or has become another: from here on this is what moves.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use campanile_host_gpu::adapter::launcher::Launcher;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::engine::message::Local;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::log_limit::LogLimit;
@@ -20,6 +21,8 @@ use super::control::tuning::Tuning;
 use super::doorbells::modes::DoorbellModes;
 use super::doorbells::switch::NotifySwitch;
 use super::memory::dirty::TrackerBoard;
+use super::memory::vidmm::device_local::DeviceLocal;
+use super::memory::vidmm::device_memory::described;
 use super::memory::vidmm::quota::Account;
 use super::memory::vidmm::vram::VideoMemory;
 use super::objects::budget::Budget;
@@ -66,6 +69,8 @@ pub struct Config {
     pub vram_bytes: u64,
     /// What its guests may allocate, and have.
     pub account: Arc<Account>,
+    /// Its local memory, where that is a device's own.
+    pub local: Option<Arc<DeviceLocal>>,
     /// Whether one guest process has it at a time (MCDM-41).
     pub single_use: bool,
     /// Physical adapters that are linked (TDR-07), each with every node; 1 where none are.
@@ -174,6 +179,9 @@ impl Config {
             policy: self.scheduler.to_string(),
             vulkan_device: self.vulkan_device.clone(),
             tracking: self.tracking,
+            local: self.local.as_ref().map_or(Local::Host, |device| {
+                Local::Device(described(device, self.vram_bytes, self.account.quota().max))
+            }),
         }
     }
 }

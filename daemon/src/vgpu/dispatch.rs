@@ -120,6 +120,7 @@ impl Session {
     pub(in crate::vgpu) fn settle(&mut self) {
         loop {
             self.power().look_at_power();
+            Lifecycle::of(&mut self.vm).run_moves();
             Recovery::of(&mut self.vm).replace_condemned();
             let messages = std::mem::take(&mut self.vm.engines.to_handle);
             if messages.is_empty() {

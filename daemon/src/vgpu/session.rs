@@ -71,6 +71,10 @@ impl Session {
         // Before anything else is asked of it (DIRTY-01).
         let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max, config.tracking)?;
         check_caps(&memory, false).map_err(io::Error::other)?;
+        let memory = match &config.local {
+            Some(device) => memory.in_device(Arc::clone(device)),
+            None => memory,
+        };
         let vm = Vm::new(config, counters, memory)?;
         for (descriptor, wakeup) in [
             (vm.timer.as_fd(), Wakeup::Timer),
@@ -217,6 +221,7 @@ impl Session {
             return;
         }
         Lifecycle::of(&mut self.vm).stop_engines();
+        Lifecycle::of(&mut self.vm).abandon_moves();
         self.power.state = State::D0;
         self.vm.freeze = Freeze::Running;
         Deferred::of(&mut self.vm).run_pending();
@@ -230,6 +235,7 @@ impl Session {
             }
         }
         Deferred::of(&mut self.vm).run_pending();
+        Lifecycle::of(&mut self.vm).abandon_moves();
         self.vm.objects.due.clear();
         self.vm.memory.retired.clear();
         self.vm.is_fresh = true;
@@ -244,6 +250,7 @@ impl Session {
         }
         self.settle();
         Pager::of(&mut self.vm).serve_residency();
+        Lifecycle::of(&mut self.vm).run_moves();
         std::mem::take(&mut self.vm.objects.due)
     }
 

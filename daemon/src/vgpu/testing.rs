@@ -70,6 +70,7 @@ pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
         name: "tested".to_owned(),
         vram_bytes: 64 << 20,
         account: Arc::new(Account::new(quota, Pool::new(None, []).unwrap())),
+        local: None,
         single_use: false,
         engines: 1,
         doorbells: 64,

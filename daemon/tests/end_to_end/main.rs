@@ -35,6 +35,7 @@ mod lm_pauses;
 mod lm_peers;
 mod lm_returns;
 mod lm_state;
+mod local_memory;
 mod mcdm;
 mod migration;
 mod moving;

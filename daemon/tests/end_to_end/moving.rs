@@ -261,6 +261,7 @@ impl Moving {
             name: "moving".to_owned(),
             vram_bytes: VRAM,
             account: Arc::new(Account::new(quota, Pool::new(None, []).unwrap())),
+            local: None,
             single_use: false,
             engines: 1,
             doorbells: shape.doorbells,

@@ -194,7 +194,7 @@ fn a_device_that_ends_with_changes_that_wait_gives_all_its_memory_back() {
 }
 
 /// Video memory that the CPU does not see, mapped for the GPU.
-fn hidden(guest: &RawGuest, bytes: u64, va: u64) -> u32 {
+pub(crate) fn hidden(guest: &RawGuest, bytes: u64, va: u64) -> u32 {
     let blob = guest.transport().create_blob(BlobMemory::Vram, bytes).unwrap();
     let resource = blob.resource_id();
     let map = MapMemory { resource, flags: MAP_WRITABLE, offset: 0, va, size: bytes };

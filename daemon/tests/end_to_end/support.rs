@@ -21,6 +21,9 @@ use tempfile::TempDir;
 /// about one model ask for it.
 pub(crate) const MODEL: &str = "CAMPANILE_TEST_DOORBELL_MODEL";
 
+/// With this variable all these daemons have local memory there; tests that are about one place ask for it.
+pub(crate) const LOCAL_MEMORY: &str = "CAMPANILE_TEST_LOCAL_MEMORY";
+
 /// How long anything in these tests may take before it counts as never.
 pub(crate) const NEVER: Duration = Duration::from_secs(60);
 
@@ -103,6 +106,10 @@ impl Daemon {
         }
         if let Some(model) = std::env::var_os(MODEL).filter(|_| !arguments.contains(&"--doorbell-model")) {
             command.arg("--doorbell-model").arg(model);
+        }
+        if let Some(place) = std::env::var_os(LOCAL_MEMORY).filter(|_| !arguments.contains(&"--local-memory"))
+        {
+            command.arg("--local-memory").arg(place);
         }
         // Most tests look at the processes that run; a spare would be one more.
         if !arguments.contains(&"--spares") {

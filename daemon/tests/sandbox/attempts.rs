@@ -15,8 +15,8 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use campanile_host_gpu::dirty::protect::Guard;
-use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::sandbox::Workload;
+use campanile_host_gpu::engine::sandbox::files::Needs;
 use campanile_host_gpu::engine::sandbox::files::restrict_files;
 use campanile_host_gpu::engine::sandbox::process::drop_capabilities;
 use campanile_host_gpu::engine::sandbox::process::harden_process;
@@ -54,8 +54,8 @@ fn seal_and_perform(attempt: &str, seal: &str) -> ! {
     // As engines have it whose stores the kernel notes; none where it cannot.
     let guard = Guard::new().ok();
     let outcome = match seal {
-        "files of copies" => restrict_files(NodeKind::Copy),
-        "files of kernels" => restrict_files(NodeKind::Compute),
+        "files of copies" => restrict_files(Needs::Nothing),
+        "files of kernels" => restrict_files(Needs::Driver),
         "nothing" => Ok(()),
         seal => {
             harden_process().and_then(|()| drop_capabilities()).unwrap();

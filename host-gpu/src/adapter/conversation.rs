@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 
 use crate::engine::answers::Answers;
 use crate::engine::channel::Channel;
@@ -19,11 +20,18 @@ pub(super) struct Conversation {
     /// It is to be told to begin, as soon as its channel has room.
     owes_begin: Cell<bool>,
     answers: RefCell<Answers>,
+    /// What it has allocated.
+    allocated: RefCell<Option<OwnedFd>>,
 }
 
 impl Conversation {
     pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, owes_begin: Cell::new(false), answers: RefCell::default() }
+        Self {
+            channel,
+            owes_begin: Cell::new(false),
+            answers: RefCell::default(),
+            allocated: RefCell::default(),
+        }
     }
 
     /// One whose other end is closed.
@@ -33,14 +41,24 @@ impl Conversation {
 
     /// The next response, where it may be said now. One that says that it has come up is owed a begin.
     pub(super) fn receive(&self) -> Result<Option<Response>, ChannelError> {
-        let response = self.channel.receive::<Response>(false)?.map(|received| received.message);
+        let received = self.channel.receive::<Response>(false)?;
+        let (response, descriptors) =
+            received.map(|received| (received.message, received.descriptors)).unzip();
         if let Some(response) = &response {
             self.answers.borrow_mut().judge(response)?;
+            if matches!(response, Response::Allocated { .. }) {
+                *self.allocated.borrow_mut() = descriptors.and_then(|mut all: Vec<OwnedFd>| all.pop());
+            }
             if matches!(response, Response::Started { .. }) {
                 self.owes_begin.set(true);
             }
         }
         Ok(response)
+    }
+
+    /// The descriptor of what it has allocated, once it has said so.
+    pub(super) fn take_allocated(&self) -> Option<OwnedFd> {
+        self.allocated.take()
     }
 
     /// Tells a process to begin that is owed that. `segments`: the serial of the last segment that it is told of.

@@ -10,6 +10,7 @@ use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::error::AdapterError;
@@ -28,6 +29,8 @@ pub struct Memory<'a> {
     pub tables: &'a File,
     /// Values of native fences.
     pub fences: &'a File,
+    /// Local memory and what is evicted, where local memory is a device's own.
+    pub local: Option<[BorrowedFd<'a>; 2]>,
     /// Hears what is written to video memory, where that is tracked.
     pub tracker: Option<&'a Arc<Tracker>>,
 }
@@ -103,5 +106,6 @@ pub(super) fn send_start(ours: &Channel, start: &Start, memory: Memory<'_>, own:
         memory.fences.as_fd(),
     ];
     descriptors.extend(own.planes.map(File::as_fd));
+    descriptors.extend(memory.local.into_iter().flatten());
     ours.send(start, &[], &descriptors, false).map_err(io::Error::other)
 }

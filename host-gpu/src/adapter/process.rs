@@ -13,6 +13,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use campanile_protocol::engine::block;
@@ -236,6 +237,11 @@ impl EngineProcess {
             _ => {}
         }
         Ok(response)
+    }
+
+    /// The descriptor of memory that a process has allocated, once it has said so.
+    pub fn take_allocated(&self) -> Option<OwnedFd> {
+        self.conversation.take_allocated()
     }
 
     /// Tells a process to begin that has come up and was not told yet.

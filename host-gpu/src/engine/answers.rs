@@ -26,6 +26,7 @@ enum Due {
     Segment { segment: u16, serial: u64 },
     Kernel(KernelName),
     Forgotten(KernelName),
+    Move(u64),
 }
 
 /// The state of the conversation with one process.
@@ -44,6 +45,7 @@ impl Answers {
             }
             Request::CreateKernel { kernel, .. } => self.due.push_back(Due::Kernel(*kernel)),
             Request::DestroyKernel { kernel } => self.due.push_back(Due::Forgotten(*kernel)),
+            Request::Move { serial, .. } => self.due.push_back(Due::Move(*serial)),
             Request::Begin { .. } | Request::RemoveSegment { .. } => {}
         }
     }
@@ -53,7 +55,10 @@ impl Answers {
     /// # Errors
     /// It may not say that now; nothing is to be done with it.
     pub fn judge(&mut self, response: &Response) -> Result<(), Breach> {
-        if matches!(response, Response::Started { .. } | Response::Refused { .. }) {
+        if matches!(
+            response,
+            Response::Started { .. } | Response::Refused { .. } | Response::Allocated { .. }
+        ) {
             return match std::mem::replace(&mut self.has_begun, true) {
                 false => Ok(()),
                 true => Err(Breach::StartedTwice),
@@ -72,6 +77,10 @@ impl Answers {
                 Response::KernelCreated { kernel: of, .. } | Response::KernelRefused { kernel: of, .. },
             )
             | (Due::Forgotten(kernel), Response::KernelDestroyed { kernel: of }) => kernel == *of,
+            (
+                Due::Move(serial),
+                Response::Moved { serial: of } | Response::MoveRefused { serial: of, .. },
+            ) => serial == *of,
             _ => false,
         });
         if !is_due {
@@ -94,6 +103,9 @@ fn named(response: &Response) -> String {
         Response::KernelCreated { kernel, .. } => format!("KernelCreated, {kernel:x?}"),
         Response::KernelRefused { kernel, .. } => format!("KernelRefused, {kernel:x?}"),
         Response::KernelDestroyed { kernel } => format!("KernelDestroyed, {kernel:x?}"),
+        Response::Moved { serial } => format!("Moved, serial {serial}"),
+        Response::MoveRefused { serial, .. } => format!("MoveRefused, serial {serial}"),
+        Response::Allocated { .. } => "Allocated".to_owned(),
     }
 }
 

@@ -7,9 +7,13 @@ use campanile_protocol::engine::message::MAX_REASON_BYTES;
 use campanile_protocol::engine::message::MAX_REQUEST_BYTES;
 use campanile_protocol::engine::message::MAX_RESPONSE_BYTES;
 use campanile_protocol::engine::message::MAX_SOURCE_BYTES;
+use campanile_protocol::engine::message::START_ALLOCATE;
 use campanile_protocol::engine::message::START_DEVICE;
+use campanile_protocol::engine::message::START_LOCAL;
 use campanile_protocol::engine::message::START_SANDBOX;
 
+use super::message::Local;
+use super::message::MoveSide;
 use super::message::NodeKind;
 use super::message::Request;
 use super::message::Response;
@@ -28,6 +32,8 @@ use zerocopy::IntoBytes;
 
 use crate::dirty::method::Method;
 use crate::kernel::name::KernelName;
+use crate::memory::local::LocalMemory;
+use crate::memory::local::Passport;
 
 const MOST: usize = MAX_DESCRIPTORS as usize;
 
@@ -58,12 +64,28 @@ impl Message for Start {
                 Method::BoundRanges | Method::ShadowCompare => wire::TRACKING_BOUND_RANGES,
             },
             flags: if self.sandbox { START_SANDBOX } else { 0 }
-                | if device.is_some() { START_DEVICE } else { 0 },
+                | if device.is_some() { START_DEVICE } else { 0 }
+                | match self.local {
+                    Local::Host => 0,
+                    Local::Device(_) => START_LOCAL,
+                    Local::Allocate(_) => START_ALLOCATE,
+                },
             policy_bytes: checked_name("the policy", &self.policy, MAX_NAME_BYTES)?,
             device_bytes: checked_name("the device", device.unwrap_or_default(), MAX_NAME_BYTES)?,
             reserved: 0,
         };
+        let local = match self.local {
+            Local::Host => None,
+            Local::Device(local) => Some(wire::LocalMemory {
+                start: local.start,
+                bytes: local.bytes,
+                evicted_bytes: local.evicted_bytes,
+                passport: written(&local.passport),
+            }),
+            Local::Allocate(bytes) => Some(wire::LocalMemory { bytes, ..wire::LocalMemory::default() }),
+        };
         Writer::new(wire::START, &fixed)
+            .part(local.as_ref().map_or(&[][..], IntoBytes::as_bytes))
             .part(self.policy.as_bytes())
             .part(device.unwrap_or_default().as_bytes())
             .finish(descriptors)
@@ -86,9 +108,26 @@ impl Message for Start {
             wire::TRACKING_BOUND_RANGES => Method::BoundRanges,
             other => return Err(WireError::Field { what: "the tracking method", value: other.into() }),
         };
-        zero("an unknown flag", fixed.flags & !(START_SANDBOX | START_DEVICE))?;
+        let known = START_SANDBOX | START_DEVICE | START_LOCAL | START_ALLOCATE;
+        zero("an unknown flag", fixed.flags & !known)?;
         zero("a reserved field", fixed.reserved)?;
-        let wanted = START_DESCRIPTORS + usize::from(tracking.has_planes());
+        let local = match fixed.flags & (START_LOCAL | START_ALLOCATE) {
+            0 => Local::Host,
+            START_LOCAL => {
+                let wire::LocalMemory { start, bytes, evicted_bytes, passport } = reader.fixed()?;
+                let passport = read_passport(&passport)?;
+                Local::Device(LocalMemory { start, bytes, evicted_bytes, passport })
+            }
+            START_ALLOCATE => {
+                let local: wire::LocalMemory = reader.fixed()?;
+                if local != (wire::LocalMemory { bytes: local.bytes, ..wire::LocalMemory::default() }) {
+                    return Err(WireError::Field { what: "what is to be allocated", value: local.start });
+                }
+                Local::Allocate(local.bytes)
+            }
+            both => return Err(WireError::Field { what: "where local memory is", value: both.into() }),
+        };
+        let wanted = START_DESCRIPTORS + usize::from(tracking.has_planes()) + local.descriptors();
         reader.has_descriptors(wanted, wanted)?;
         let policy = reader.name("the policy", fixed.policy_bytes, MAX_NAME_BYTES)?;
         let device = reader.name("the device", fixed.device_bytes, MAX_NAME_BYTES)?;
@@ -109,8 +148,48 @@ impl Message for Start {
             policy,
             vulkan_device,
             tracking,
+            local,
         };
         Ok((start, Vec::new()))
+    }
+}
+
+fn written(passport: &Passport) -> wire::Passport {
+    let Passport { length, type_index, uuids: [device, driver] } = *passport;
+    wire::Passport { length, type_index, reserved: 0, device, driver }
+}
+
+fn read_passport(passport: &wire::Passport) -> Result<Passport, WireError> {
+    let wire::Passport { length, type_index, reserved, device, driver } = *passport;
+    zero("a reserved field", reserved)?;
+    Ok(Passport { length, type_index, uuids: [device, driver] })
+}
+
+/// The number of a side, and the offset there.
+fn numbered(side: MoveSide) -> (u32, u64) {
+    match side {
+        MoveSide::Zero => (wire::SIDE_ZERO, 0),
+        MoveSide::Local(offset) => (wire::SIDE_LOCAL, offset),
+        MoveSide::Visible(offset) => (wire::SIDE_VISIBLE, offset),
+        MoveSide::Evicted(offset) => (wire::SIDE_EVICTED, offset),
+    }
+}
+
+fn side(number: u32, offset: u64) -> Result<MoveSide, WireError> {
+    match number {
+        wire::SIDE_ZERO => zero("the offset of zeroes", offset).map(|()| MoveSide::Zero),
+        wire::SIDE_LOCAL => Ok(MoveSide::Local(offset)),
+        wire::SIDE_VISIBLE => Ok(MoveSide::Visible(offset)),
+        wire::SIDE_EVICTED => Ok(MoveSide::Evicted(offset)),
+        other => Err(WireError::Field { what: "the side of a copy", value: other.into() }),
+    }
+}
+
+/// What is copied to.
+fn target(number: u32, offset: u64) -> Result<MoveSide, WireError> {
+    match side(number, offset)? {
+        MoveSide::Zero => Err(WireError::Field { what: "what is copied to", value: number.into() }),
+        side => Ok(side),
     }
 }
 
@@ -148,6 +227,13 @@ impl Message for Request {
                 let fixed = wire::DestroyKernel { root: kernel.root, handle: kernel.handle };
                 Writer::new(wire::DESTROY_KERNEL, &fixed)
             }
+            Self::Move { serial, from, to, bytes } => {
+                let ((from, from_offset), (to, to_offset)) = (numbered(*from), numbered(*to));
+                target(to, to_offset)?;
+                let (serial, bytes) = (*serial, *bytes);
+                let fixed = wire::Move { serial, from_offset, to_offset, bytes, from, to };
+                Writer::new(wire::MOVE, &fixed)
+            }
         };
         writer.finish(descriptors)
     }
@@ -179,6 +265,11 @@ impl Message for Request {
             wire::DESTROY_KERNEL => {
                 let wire::DestroyKernel { root, handle } = reader.fixed()?;
                 Self::DestroyKernel { kernel: KernelName { root, handle } }
+            }
+            wire::MOVE => {
+                let wire::Move { serial, from_offset, to_offset, bytes, from, to } = reader.fixed()?;
+                let (from, to) = (side(from, from_offset)?, target(to, to_offset)?);
+                Self::Move { serial, from, to, bytes }
             }
             other => return Err(WireError::Kind(other)),
         };
@@ -250,6 +341,14 @@ impl Message for Response {
                 let fixed = wire::KernelDestroyed { root: kernel.root, handle: kernel.handle };
                 Writer::new(wire::KERNEL_DESTROYED, &fixed)
             }
+            Self::Moved { serial } => Writer::new(wire::MOVED, &wire::Moved { serial: *serial }),
+            Self::MoveRefused { serial, reason } => {
+                let reason = words(reason);
+                let fixed =
+                    wire::MoveRefused { serial: *serial, reason_bytes: length(&reason)?, reserved: 0 };
+                Writer::new(wire::MOVE_REFUSED, &fixed).part(reason.as_bytes())
+            }
+            Self::Allocated { passport } => Writer::new(wire::ALLOCATED, &written(passport)),
         };
         writer.finish(descriptors)
     }
@@ -310,10 +409,19 @@ impl Message for Response {
                 let wire::KernelDestroyed { root, handle } = reader.fixed()?;
                 Self::KernelDestroyed { kernel: KernelName { root, handle } }
             }
+            wire::MOVED => Self::Moved { serial: reader.fixed::<wire::Moved>()?.serial },
+            wire::MOVE_REFUSED => {
+                let wire::MoveRefused { serial, reason_bytes, reserved } = reader.fixed()?;
+                zero("a reserved field", reserved)?;
+                let reason = reader.text("a reason", reason_bytes, MAX_REASON_BYTES)?;
+                Self::MoveRefused { serial, reason }
+            }
+            wire::ALLOCATED => Self::Allocated { passport: read_passport(&reader.fixed()?)? },
             other => return Err(WireError::Kind(other)),
         };
         reader.end()?;
-        reader.has_descriptors(0, 0)?;
+        let descriptors = usize::from(matches!(response, Self::Allocated { .. }));
+        reader.has_descriptors(descriptors, descriptors)?;
         Ok((response, Vec::new()))
     }
 }
@@ -350,8 +458,12 @@ mod tests {
     use proptest::prelude::any;
     use proptest::proptest;
 
+    use super::Local;
+    use super::LocalMemory;
     use super::Message;
+    use super::MoveSide;
     use super::NodeKind;
+    use super::Passport;
     use super::Request;
     use super::Response;
     use super::Start;
@@ -374,6 +486,7 @@ mod tests {
             policy: "fair".to_owned(),
             vulkan_device: Some("llvmpipe".to_owned()),
             tracking: Method::BoundRanges,
+            local: Local::Host,
         };
         let other = Start {
             node: NodeKind::Copy,
@@ -383,7 +496,17 @@ mod tests {
             ..start.clone()
         };
         let third = Start { tracking: Method::Off, vulkan_device: Some(String::new()), ..other.clone() };
-        vec![(start, Vec::new(), 8), (other, Vec::new(), 7), (third, Vec::new(), 7)]
+        let passport = Passport { length: 5, type_index: 6, uuids: [[7; 16], [8; 16]] };
+        let local = LocalMemory { start: 2, bytes: 3, evicted_bytes: 4, passport };
+        let fourth = Start { local: Local::Device(local), ..start.clone() };
+        let fifth = Start { local: Local::Allocate(9), ..third.clone() };
+        vec![
+            (start, Vec::new(), 8),
+            (other, Vec::new(), 7),
+            (third, Vec::new(), 7),
+            (fourth, Vec::new(), 10),
+            (fifth, Vec::new(), 7),
+        ]
     }
 
     fn requests() -> Vec<(Request, Vec<u8>, usize)> {
@@ -399,7 +522,21 @@ mod tests {
             (create(Some("größe")), b"source".to_vec(), 0),
             (create(None), vec![7; MAX_SOURCE_BYTES as usize], 0),
             (Request::DestroyKernel { kernel: KERNEL }, Vec::new(), 0),
+            (copied(MoveSide::Zero, MoveSide::Local(2)), Vec::new(), 0),
+            (copied(MoveSide::Local(1), MoveSide::Visible(2)), Vec::new(), 0),
+            (copied(MoveSide::Visible(1), MoveSide::Evicted(2)), Vec::new(), 0),
+            (copied(MoveSide::Evicted(1), MoveSide::Local(2)), Vec::new(), 0),
         ]
+    }
+
+    fn copied(from: MoveSide, to: MoveSide) -> Request {
+        Request::Move { serial: 3, from, to, bytes: 4 }
+    }
+
+    #[test]
+    fn nothing_is_copied_into_zeroes() {
+        let refused = copied(MoveSide::Local(1), MoveSide::Zero).encode(&[], 0);
+        assert_eq!(refused, Err(WireError::Field { what: "what is copied to", value: 0 }));
     }
 
     fn responses() -> Vec<(Response, Vec<u8>, usize)> {
@@ -419,6 +556,9 @@ mod tests {
             },
             Response::KernelRefused { kernel: KERNEL, reason },
             Response::KernelDestroyed { kernel: KERNEL },
+            Response::Moved { serial: 20 },
+            Response::MoveRefused { serial: 21, reason: "why".to_owned() },
+            Response::Allocated { passport: Passport { length: 22, type_index: 23, uuids: [[24; 16]; 2] } },
             Response::Started {
                 device: "a GPU".to_owned(),
                 is_cpu: false,
@@ -426,7 +566,10 @@ mod tests {
                 profile: Some(Box::new(Profile { features: 3, ..Profile::new_zeroed() })),
             },
         ]
-        .map(|response| (response, Vec::new(), 0))
+        .map(|response| {
+            let descriptors = usize::from(matches!(response, Response::Allocated { .. }));
+            (response, Vec::new(), descriptors)
+        })
         .into()
     }
 

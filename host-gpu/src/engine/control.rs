@@ -24,6 +24,7 @@ use super::message::MAX_RUNS;
 use super::message::Request;
 use super::message::Response;
 use super::message::RunRecord;
+use super::mover::Mover;
 use crate::dirty::protect::Guard;
 use crate::kernel::program::Kernel;
 use crate::kernel::sanitizer::Sanitizer;
@@ -53,6 +54,8 @@ pub struct Control {
     pub commands: CommandSender,
     /// On the compute node.
     pub compiler: Option<Compiler>,
+    /// On the copy node, where local memory is a device's own.
+    pub mover: Option<Mover>,
     /// How many were compiled.
     pub kernels: u64,
     /// Told when it may begin.
@@ -130,6 +133,16 @@ impl Control {
             Request::DestroyKernel { kernel } => {
                 self.commands.remove_kernel(kernel);
                 Some(Response::KernelDestroyed { kernel })
+            }
+            Request::Move { serial, from, to, bytes } => {
+                let moved = match &mut self.mover {
+                    Some(mover) => mover.carry_out(from, to, bytes).map_err(|error| error.to_string()),
+                    None => Err("this engine moves no memory".to_owned()),
+                };
+                Some(match moved {
+                    Ok(()) => Response::Moved { serial },
+                    Err(reason) => Response::MoveRefused { serial, reason },
+                })
             }
         }
     }
@@ -239,6 +252,7 @@ mod tests {
             channel,
             commands,
             compiler: None,
+            mover: None,
             kernels: 0,
             begin,
             segments: 0,

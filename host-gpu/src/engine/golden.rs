@@ -5,6 +5,8 @@ use std::fmt::Debug;
 
 use campanile_protocol::engine::message as wire;
 
+use super::message::Local;
+use super::message::MoveSide;
 use super::message::NodeKind;
 use super::message::Request;
 use super::message::Response;
@@ -12,6 +14,8 @@ use super::message::Start;
 use super::wire::Message;
 use crate::dirty::method::Method;
 use crate::kernel::name::KernelName;
+use crate::memory::local::LocalMemory;
+use crate::memory::local::Passport;
 
 const KERNEL: KernelName = KernelName { root: 0x1122, handle: 0x0003_0000_0000_0004 };
 
@@ -26,7 +30,15 @@ fn start() -> Start {
         policy: "fair".to_owned(),
         vulkan_device: Some("ab".to_owned()),
         tracking: Method::BoundRanges,
+        local: Local::Host,
     }
+}
+
+/// The same with local memory of a device's own: what is between the fixed part and the policy.
+fn start_with_local() -> Start {
+    let passport = Passport { length: 4, type_index: 5, uuids: [[6; 16], [7; 16]] };
+    let local = LocalMemory { start: 1, bytes: 2, evicted_bytes: 3, passport };
+    Start { local: Local::Device(local), ..start() }
 }
 
 /// The type of a request. A new one does not compile before it is here, and has no golden bytes before it is below.
@@ -37,6 +49,7 @@ fn kind_of_request(request: &Request) -> u32 {
         Request::RemoveSegment { .. } => wire::REMOVE_SEGMENT,
         Request::CreateKernel { .. } => wire::CREATE_KERNEL,
         Request::DestroyKernel { .. } => wire::DESTROY_KERNEL,
+        Request::Move { .. } => wire::MOVE,
     }
 }
 
@@ -50,6 +63,9 @@ fn kind_of_response(response: &Response) -> u32 {
         Response::KernelCreated { .. } => wire::KERNEL_CREATED,
         Response::KernelRefused { .. } => wire::KERNEL_REFUSED,
         Response::KernelDestroyed { .. } => wire::KERNEL_DESTROYED,
+        Response::Moved { .. } => wire::MOVED,
+        Response::MoveRefused { .. } => wire::MOVE_REFUSED,
+        Response::Allocated { .. } => wire::ALLOCATED,
     }
 }
 
@@ -61,6 +77,7 @@ fn requests() -> Vec<(Request, &'static [u8], usize)> {
         (Request::RemoveSegment { segment: 0x0708, serial: 9 }, b"", 0),
         (create, b"xyz", 0),
         (Request::DestroyKernel { kernel: KERNEL }, b"", 0),
+        (Request::Move { serial: 1, from: MoveSide::Local(2), to: MoveSide::Evicted(3), bytes: 4 }, b"", 0),
     ]
 }
 
@@ -79,6 +96,9 @@ fn responses() -> Vec<Response> {
         },
         Response::KernelRefused { kernel: KERNEL, reason },
         Response::KernelDestroyed { kernel: KERNEL },
+        Response::Moved { serial: 0x0102 },
+        Response::MoveRefused { serial: 3, reason: "no\n".to_owned() },
+        Response::Allocated { passport: Passport { length: 1, type_index: 2, uuids: [[3; 16], [4; 16]] } },
     ]
 }
 
@@ -115,6 +135,14 @@ const GOLDEN: &[(u32, &[&[u8]])] = &[
         &[b"CPE1\x14\0\0\0\x20\0\0\0\0\0\0\0", b"\x22\x11\0\0\0\0\0\0\x04\0\0\0\0\0\x03\0"],
     ),
     (
+        wire::MOVE,
+        &[
+            b"CPE1\x15\0\0\0\x38\0\0\0\0\0\0\0",
+            b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
+            b"\x04\0\0\0\0\0\0\0\x01\0\0\0\x03\0\0\0",
+        ],
+    ),
+    (
         wire::STARTED,
         &[
             b"CPE1\x80\0\0\0\x2b\0\0\0\0\0\0\0",
@@ -148,6 +176,15 @@ const GOLDEN: &[(u32, &[&[u8]])] = &[
         wire::KERNEL_DESTROYED,
         &[b"CPE1\x86\0\0\0\x20\0\0\0\0\0\0\0", b"\x22\x11\0\0\0\0\0\0\x04\0\0\0\0\0\x03\0"],
     ),
+    (wire::MOVED, &[b"CPE1\x87\0\0\0\x18\0\0\0\0\0\0\0", b"\x02\x01\0\0\0\0\0\0"]),
+    (
+        wire::MOVE_REFUSED,
+        &[b"CPE1\x88\0\0\0\x23\0\0\0\0\0\0\0", b"\x03\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0", b"no\n"],
+    ),
+    (
+        wire::ALLOCATED,
+        &[b"CPE1\x89\0\0\0\x40\0\0\0\x01\0\0\0", b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0", &[3; 16], &[4; 16]],
+    ),
 ];
 
 fn golden(kind: u32) -> Vec<u8> {
@@ -171,8 +208,19 @@ fn the_bytes_of_every_message_stay_what_they_are() {
         stays(kind_of_request(&request), &request, behind, descriptors);
     }
     for response in responses() {
-        stays(kind_of_response(&response), &response, b"", 0);
+        let descriptors = usize::from(matches!(response, Response::Allocated { .. }));
+        stays(kind_of_response(&response), &response, b"", descriptors);
     }
+    let (whole, local) = (start().encode(b"", 8).unwrap(), start_with_local().encode(b"", 10).unwrap());
+    let fixed = whole.len() - b"fairab".len();
+    let between = [
+        &b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0"[..],
+        b"\x04\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0",
+        &[6; 16],
+        &[7; 16],
+    ];
+    assert_eq!(local[fixed..], [&between.concat()[..], b"fairab"].concat());
+    assert_eq!(Start::decode(&local, 10).unwrap().0, start_with_local());
 }
 
 #[test]

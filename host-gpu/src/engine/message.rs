@@ -8,6 +8,8 @@ use zerocopy::KnownLayout;
 
 use crate::dirty::method::Method;
 use crate::kernel::name::KernelName;
+use crate::memory::local::LocalMemory;
+use crate::memory::local::Passport;
 
 /// Which node an engine process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,7 +21,8 @@ pub enum NodeKind {
 }
 
 /// First message to an engine. Descriptors, in order: shared block, VRAM, page tables, event eventfd, grant
-/// eventfd, wake eventfd, fence values; and the planes of what it writes, where it keeps those.
+/// eventfd, wake eventfd, fence values; the planes of what it writes, where it keeps those; and local memory and what is evicted,
+/// where local memory is the device's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The node.
@@ -40,6 +43,44 @@ pub struct Start {
     pub vulkan_device: Option<String>,
     /// How it is found out what it writes.
     pub tracking: Method,
+    /// Where local memory lies.
+    pub local: Local,
+}
+
+/// Where local memory lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Local {
+    /// In the file of the video memory.
+    #[default]
+    Host,
+    /// In a device's own memory, which comes along.
+    Device(LocalMemory),
+    /// Nowhere yet: this process is no engine, but allocates so many bytes of a device's own memory, zeroes and exports them,
+    /// answers [`Response::Allocated`], and ends.
+    Allocate(u64),
+}
+
+impl Local {
+    /// Descriptors that come with it.
+    pub const fn descriptors(&self) -> usize {
+        match self {
+            Self::Device(_) => 2,
+            Self::Host | Self::Allocate(_) => 0,
+        }
+    }
+}
+
+/// One side of a [`Request::Move`], and where in it, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveSide {
+    /// Nothing but zeroes.
+    Zero,
+    /// Local memory, by the offset in the video memory.
+    Local(u64),
+    /// The head of the video memory, which the CPU sees.
+    Visible(u64),
+    /// What is evicted.
+    Evicted(u64),
 }
 
 /// How long a slice of a dispatch takes where no option says: overhead of 1 to 3 % on a CPU driver.
@@ -103,6 +144,17 @@ pub enum Request {
     },
     /// Forgets a kernel.
     DestroyKernel { kernel: KernelName },
+    /// Has the device copy, beside the work of guests, to memory that no guest reaches meanwhile.
+    Move {
+        /// Counts these requests.
+        serial: u64,
+        /// Where it is copied from.
+        from: MoveSide,
+        /// Where it is copied to.
+        to: MoveSide,
+        /// Bytes, whole pages.
+        bytes: u64,
+    },
 }
 
 /// From an engine.
@@ -161,4 +213,21 @@ pub enum Response {
     },
     /// The kernel is gone: whatever is rung from now on and names it faults.
     KernelDestroyed { kernel: KernelName },
+    /// It is copied.
+    Moved {
+        /// That of the request.
+        serial: u64,
+    },
+    /// It could not be copied: the device has failed.
+    MoveRefused {
+        /// That of the request.
+        serial: u64,
+        /// What the device said, for the log.
+        reason: String,
+    },
+    /// Local memory is allocated, and zero; its descriptor comes along. The process ends.
+    Allocated {
+        /// How it is imported.
+        passport: Passport,
+    },
 }

@@ -1,6 +1,7 @@
 //! From a bare process to a running engine.
 
 use std::iter;
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,32 +17,41 @@ use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::profile::Profile;
 
 use super::channel::Channel;
-use super::channel::ChannelError;
 use super::commands::CommandSender;
 use super::commands::Commands;
 use super::control::Compiler;
 use super::control::Control;
 use super::events::Events;
 use super::execution::Execution;
+use super::local_start::LocalFiles;
+use super::local_start::allocate;
+use super::local_start::another;
+use super::local_start::elsewhere;
+use super::local_start::nicely;
+use super::local_start::open_copies;
+use super::local_start::open_driver;
 use super::machine::Machine;
+use super::message::Local;
 use super::message::NodeKind;
+use super::message::Request;
 use super::message::Response;
 use super::message::START_DESCRIPTORS;
 use super::message::Start;
+use super::mover::Mover;
 use super::sandbox::Workload;
-use super::sandbox::error::SandboxError;
+use super::sandbox::files::Needs;
 use super::sandbox::files::restrict_files;
 use super::sandbox::process::drop_capabilities;
 use super::sandbox::process::harden_process;
 use super::sandbox::system_calls::restrict_system_calls;
 use super::secondary_pipelines;
 use super::signals::Signals;
+use super::start_error::StartError;
 use crate::cpu_slice;
 use crate::dirty::method::Method;
 use crate::dirty::protect::Guard;
 use crate::kernel::sanitizer::Sanitizer;
 use crate::memory::mapping::Access;
-use crate::memory::mapping::MapError;
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Segments;
 use crate::memory::wants::Uses;
@@ -49,42 +59,14 @@ use crate::memory::writes::Writes;
 use crate::node::buffer::Node;
 use crate::node::compute::ComputeNode;
 use crate::node::device_instance::DeviceInstance;
+use crate::node::local_copies::LocalCopies;
 use crate::sched::choice::Choice;
 use crate::sched::choice::NoSuchPolicy;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
+use crate::vulkan::local::Exported;
 use crate::vulkan::options::Executor;
-use crate::vulkan::options::Options;
-
-/// Why an engine could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The daemon is gone or spoke nonsense.
-    #[error(transparent)]
-    Channel(#[from] ChannelError),
-    /// The first message came without what it needs.
-    #[error("the start message came with {0} descriptors instead of {1}")]
-    Descriptors(usize, usize),
-    /// Memory could not be mapped.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// A system call failed.
-    #[error("engine start: {0}")]
-    System(#[from] std::io::Error),
-    /// The node cannot work on this machine.
-    #[error("{0}")]
-    Node(String),
-    /// Privileges could not be dropped.
-    #[error("engine sandbox: {0}")]
-    Sandbox(#[from] SandboxError),
-    /// What it would write could not be tracked.
-    #[error("tracking writes: {0}; --dirty-tracking bound-ranges works everywhere")]
-    Tracking(std::io::Error),
-    /// It is not to begin: the daemon is gone.
-    #[error("the engine is not needed")]
-    NotNeeded,
-}
 
 /// Runs an engine over the channel `socket`; returns only when it cannot start.
 pub fn main(socket: OwnedFd) -> StartError {
@@ -94,10 +76,22 @@ pub fn main(socket: OwnedFd) -> StartError {
     // The thread that started this process has short ones, and here are compilers and a driver.
     cpu_slice::restore();
     match prepare(&channel) {
-        Ok(ready) => match ready.go(channel) {
+        Ok(Prepared::Ready(ready)) => match ready.go(channel) {
             Ok(never) => never,
             Err(error) => error,
         },
+        Ok(Prepared::Allocated(exported)) => {
+            let told = Response::Allocated { passport: exported.passport() };
+            match channel.send(&told, &[], &[exported.descriptor.as_fd()], true) {
+                // The daemon closes the channel when it has the descriptor, and this process goes with it.
+                Ok(()) => {
+                    let closed = channel.receive::<Request>(true).err();
+                    log::debug!("what was allocated is taken: {closed:?}");
+                    StartError::NotNeeded
+                }
+                Err(error) => error.into(),
+            }
+        }
         Err(error) => {
             // The daemon may be gone too; then the reason is of no use.
             let _sent = channel.send(&Response::Refused { reason: error.to_string() }, &[], &[], true);
@@ -111,6 +105,7 @@ struct Ready {
     execution: Execution,
     commands: CommandSender,
     compiler: Option<Compiler>,
+    mover: Option<Mover>,
     device: String,
     workload: Workload,
     guard: Option<Guard>,
@@ -118,7 +113,15 @@ struct Ready {
     profile: Option<Box<Profile>>,
 }
 
-fn prepare(channel: &Channel) -> Result<Ready, StartError> {
+/// What a process has come to.
+enum Prepared {
+    /// It is an engine.
+    Ready(Box<Ready>),
+    /// It was to allocate memory, and has.
+    Allocated(Exported),
+}
+
+fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
     let received = loop {
         if let Some(received) = channel.receive::<Start>(true)? {
             break received;
@@ -127,6 +130,7 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let start = received.message;
     let count = received.descriptors.len();
     let mut descriptors = received.descriptors;
+    let local = LocalFiles::take(&start, &mut descriptors)?;
     let planes = if start.tracking.has_planes() { descriptors.pop() } else { None };
     let wanted = START_DESCRIPTORS + usize::from(start.tracking.has_planes());
     let descriptors: [OwnedFd; START_DESCRIPTORS] =
@@ -159,7 +163,11 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     harden_process()?;
     if start.sandbox {
         drop_capabilities()?;
-        restrict_files(start.node)?;
+        let is_plain = start.node == NodeKind::Copy && start.local == Local::Host;
+        restrict_files(if is_plain { Needs::Nothing } else { Needs::Driver })?;
+    }
+    if let Local::Allocate(bytes) = start.local {
+        return allocate(&start, bytes).map(Prepared::Allocated);
     }
     let (sender, receiver) = mpsc::channel();
     let pending = Arc::new(AtomicBool::new(false));
@@ -167,13 +175,22 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let kernels = Arc::default();
     let sender = CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
     let commands = Commands { receiver, kernels, pending };
+    let (mut copies, mut mover) = (None, None);
     let (node, compiler, device, workload, profile) = match start.node {
-        NodeKind::Copy => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies, None),
+        NodeKind::Copy => match &local {
+            None => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies, None),
+            Some(files) => {
+                let opened = open_copies(&start, files, &vram)?;
+                (copies, mover) = (Some(opened.copies), Some(opened.mover));
+                let device = format!("copies by {}", opened.info);
+                (Node::Copy, None, device, workload_of(&opened.info), None)
+            }
+        },
         NodeKind::Compute => {
-            let (node, compiler, info, profile) = open_compute(&start, &shared, &vram, &sender)?;
-            let workload =
-                if info.kind == Kind::Cpu { Workload::KernelsOnCpu } else { Workload::KernelsOnGpu };
-            (node, Some(compiler), info.to_string(), workload, Some(Box::new(profile)))
+            let opened = open_compute(&start, &shared, &vram, local.as_ref(), &sender)?;
+            copies = opened.copies;
+            let Compute { node, compiler, info, profile, .. } = opened;
+            (node, Some(compiler), info.to_string(), workload_of(&info), Some(Box::new(profile)))
         }
     };
     if guard.is_some() && workload == Workload::KernelsOnGpu {
@@ -187,30 +204,44 @@ fn prepare(channel: &Channel) -> Result<Ready, StartError> {
     let mut segments = Segments::default();
     segments.uses = Uses::new(Arc::clone(&shared), start.vram_bytes);
     segments.writes = writes;
+    if let Some(copies) = copies {
+        segments.set_device(Box::new(copies));
+    }
     segments.insert(SegmentId::VRAM, vram);
     segments.insert(SegmentId::FENCES, fences);
     let signals = Signals::new(Arc::clone(&shared), events.event.try_clone()?);
     let execution =
         Execution::new(Machine { shared, tables, segments, node, signals }, policy, commands, events, spin);
     let (commands, vram) = (sender, vram_address);
-    Ok(Ready { start, execution, commands, compiler, device, workload, guard, vram, profile })
+    let ready = Ready { start, execution, commands, compiler, mover, device, workload, guard, vram, profile };
+    Ok(Prepared::Ready(Box::new(ready)))
 }
 
-/// How much nicer the threads that run kernels are than those that give them work, whose CPU slices are shorter, too: on a
-/// CPU driver they take all cores, and the thread that wakes up to say what comes next should not have to wait for
-/// them.
-const DRIVER_NICE: i32 = 5;
+fn workload_of(info: &Info) -> Workload {
+    if info.kind == Kind::Cpu { Workload::KernelsOnCpu } else { Workload::KernelsOnGpu }
+}
+
+/// A compute node, and what it was made of.
+struct Compute {
+    node: Node,
+    compiler: Compiler,
+    info: Info,
+    profile: Profile,
+    /// Where local memory is a device's own.
+    copies: Option<LocalCopies>,
+}
 
 fn open_compute(
     start: &Start,
     shared: &Arc<Mapping>,
     vram: &Arc<Mapping>,
+    local: Option<&LocalFiles>,
     commands: &CommandSender,
-) -> Result<(Node, Compiler, Info, Profile), StartError> {
+) -> Result<Compute, StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
-    let options = Options { name: start.vulkan_device.clone(), ..Options::default() };
     let slice = Duration::from_micros(start.slice_microseconds);
-    let driver = elsewhere(|| nicely(|| Driver::open(&options).map_err(|e| refused(&e))))?;
+    let driver = open_driver(start)?;
+    let copies = local.map(|files| files.copies(elsewhere(|| another(&driver))?)).transpose()?;
     let (mut driver, secondary) = open_instances(driver, slice)?;
     let test = || {
         thread::scope(|scope| {
@@ -226,6 +257,12 @@ fn open_compute(
     let sanitizer = Sanitizer::start(*driver.profile()).map_err(|e| refused(&e))?;
     let pipelines = driver.compiler();
     let mut instances: Vec<_> = iter::once(driver).chain(secondary).map(DeviceInstance::new).collect();
+    if let Some(files) = local {
+        let import = |instance: &mut DeviceInstance| {
+            instance.import_local(files.local, files.memory.try_clone()?).map_err(|e| refused(&e))
+        };
+        instances.iter_mut().try_for_each(import)?;
+    }
     let imported = instances.iter_mut().try_for_each(|instance| instance.import_ahead(SegmentId::VRAM, vram));
     imported.map_err(|e| refused(&e))?;
     let mut node = ComputeNode::new(instances, Arc::clone(shared), slice);
@@ -233,7 +270,7 @@ fn open_compute(
         node.ask_second_compiler(secondary_pipelines::start(compiler, lock, commands.clone())?);
     }
     let compiler = Compiler { sanitizer, pipelines };
-    Ok((Node::Compute(Box::new(node)), compiler, info, profile))
+    Ok(Compute { node: Node::Compute(Box::new(node)), compiler, info, profile, copies })
 }
 
 /// The driver, or two devices of it in its place where slices are to take turns on two. The threads that run kernels are
@@ -258,18 +295,6 @@ fn open_instances(driver: Driver, slice: Duration) -> Result<(Driver, Option<Dri
 
 const ONE_INSTANCE: &str = "slices run on one device instance";
 
-/// Makes the calling thread nicer, for good, and those that it starts.
-fn nicely<T>(work: impl FnOnce() -> Result<T, StartError>) -> Result<T, StartError> {
-    rustix::process::nice(DRIVER_NICE).map_err(|error| StartError::System(error.into()))?;
-    work()
-}
-
-/// On a thread of its own, since how nice it is, and how long its CPU slices are, goes to those that it starts.
-fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T, StartError> + Send) -> Result<T, StartError> {
-    let panicked = || StartError::Node("the driver panicked".to_owned());
-    thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|_panic| Err(panicked())))
-}
-
 /// Whether slices are to run on two device instances: where there are slices, and each takes several CPUs.
 fn has_two_instances(executor: Executor, slice: Duration) -> bool {
     // PAIRS WITH daemon/src/cli/serve.rs: kernels run on the thread of their queue.
@@ -286,11 +311,13 @@ fn open_secondary(mut secondary: Driver) -> Option<Driver> {
 
 impl Ready {
     fn go(self, channel: Channel) -> Result<StartError, StartError> {
-        let Self { start, execution, commands, compiler, device, workload, guard, vram, profile } = self;
+        let Self { start, execution, commands, compiler, mover, device, workload, guard, vram, profile } =
+            self;
         let (begin, begin_rx) = mpsc::channel();
         let notes = guard.as_ref().map(Guard::number);
         let (segments, begins_at) = (0, None);
-        let control = Control { channel, commands, compiler, kernels: 0, begin, segments, begins_at, guard };
+        let control =
+            Control { channel, commands, compiler, mover, kernels: 0, begin, segments, begins_at, guard };
         // Threads start before the filter forbids it, and nothing of a guest is read before the filter is there.
         let (outcome_tx, outcome_rx) = mpsc::channel();
         let builder = thread::Builder::new().name("control".to_owned());

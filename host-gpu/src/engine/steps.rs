@@ -157,8 +157,8 @@ impl Execution {
     /// Where the driver is lost, reports that (UMS-121, TDR-23) and waits for the end: the next context to run would
     /// pay for it.
     fn end_if_lost(&self) {
-        let Node::Compute(compute) = &self.machine.node else { return };
-        if !compute.is_lost() {
+        let has_failed = matches!(&self.machine.node, Node::Compute(compute) if compute.is_lost());
+        if !has_failed && !self.machine.segments.is_device_lost() {
             return;
         }
         if let Some(word) = self.machine.shared.word(block::POWER) {

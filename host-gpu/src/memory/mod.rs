@@ -10,6 +10,7 @@
 //! after it has said so may memory be freed or moved (design §10.3).
 
 pub mod bits;
+pub mod local;
 pub mod mapping;
 pub mod page_table;
 pub mod segment;

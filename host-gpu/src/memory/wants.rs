@@ -88,10 +88,9 @@ impl Uses {
 
     /// A run is about to be used.
     pub fn note(&self, run: Run) {
-        let Some(shared) = self.shared.as_ref().filter(|_| run.segment == SegmentId::VRAM && run.length > 0)
-        else {
-            return;
-        };
+        // Offsets in both are those in the video memory.
+        let is_video = matches!(run.segment, SegmentId::VRAM | SegmentId::LOCAL) && run.length > 0;
+        let Some(shared) = self.shared.as_ref().filter(|_| is_video) else { return };
         let epoch = shared.word(USE_EPOCH).map_or(0, |word| word.load(Ordering::Relaxed));
         for index in run.offset >> self.shift..=(run.offset + run.length - 1) >> self.shift {
             if let Some(word) = shared.word(residency::last_use(index))

@@ -34,6 +34,11 @@ struct Span {
     count: u64,
 }
 
+/// Whether offsets in a segment are those in the video memory, wherever that lies.
+fn is_video(segment: SegmentId) -> bool {
+    matches!(segment, SegmentId::VRAM | SegmentId::LOCAL)
+}
+
 impl Span {
     fn covers(&self, other: &Self) -> bool {
         self.segment == other.segment
@@ -75,7 +80,7 @@ impl Writes {
         if !self.is_on() || run.length == 0 || run.segment == SegmentId::FENCES {
             return;
         }
-        let unit = if run.segment == SegmentId::VRAM { PAGE_SIZE } else { part_bytes(length) };
+        let unit = if is_video(run.segment) { PAGE_SIZE } else { part_bytes(length) };
         let first = run.offset / unit;
         let count = (run.offset + run.length).div_ceil(unit) - first;
         let span = Span { segment: run.segment, first, count };
@@ -127,7 +132,7 @@ impl Writes {
     fn change(&self, plane: u64, span: &Span, change: impl Fn(&std::sync::atomic::AtomicU64, u64)) {
         let Some((shared, layout)) = &self.planes else { return };
         for (index, mask) in masks(span.first, span.count) {
-            let place = if span.segment == SegmentId::VRAM {
+            let place = if is_video(span.segment) {
                 layout.vram(plane, index)
             } else {
                 layout.segment(plane, span.segment.0)

@@ -5,6 +5,7 @@
 //! go on with. So a node has two instances of the device there, and slices take turns; a device that is not the CPU has one.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
 
@@ -12,6 +13,7 @@ use campanile_protocol::packet::Fault;
 use campanile_protocol::page_table::SegmentId;
 
 use super::candidate::Candidate;
+use super::local_copies;
 use super::packet::Grid;
 use super::packet::Launch;
 use super::space::Space;
@@ -19,6 +21,8 @@ use super::space::Stop;
 use crate::kernel::name::KernelName;
 use crate::kernel::program::Binding;
 use crate::kernel::program::BindingPoint;
+use crate::memory::local::DeviceFailed;
+use crate::memory::local::LocalMemory;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Run;
@@ -84,15 +88,23 @@ pub struct Compiled {
     pub candidate: Option<Candidate>,
 }
 
+/// Memory that is bound, and where in its segment it begins.
+#[derive(Debug)]
+struct Imported {
+    memory: Import,
+    start: u64,
+}
+
 /// The imports of what is bound.
 fn bounds<'a>(
-    imports: &'a HashMap<SegmentId, Import>,
+    imports: &'a HashMap<SegmentId, Imported>,
     resolved: &[Resolved],
 ) -> Result<Vec<Bound<'a>>, InstanceError> {
     let bound = |resolved: &Resolved| {
         let Resolved { binding, run, .. } = *resolved;
-        let memory = imports.get(&run.segment).ok_or(InstanceError::Unknown)?;
-        Ok(Bound { binding, memory, offset: run.offset, length: run.length })
+        let Imported { memory, start } = imports.get(&run.segment).ok_or(InstanceError::Unknown)?;
+        let offset = run.offset.checked_sub(*start).ok_or(InstanceError::Unknown)?;
+        Ok(Bound { binding, memory, offset, length: run.length })
     };
     resolved.iter().map(bound).collect()
 }
@@ -101,14 +113,27 @@ fn bounds<'a>(
 #[derive(Debug)]
 pub struct DeviceInstance {
     driver: Driver,
-    imports: HashMap<SegmentId, Import>,
+    imports: HashMap<SegmentId, Imported>,
+    /// Where local memory lies, where it is a device's own.
+    local: Option<LocalMemory>,
     pipelines: HashMap<KernelName, Pipeline>,
 }
 
 impl DeviceInstance {
     /// A device that has been given nothing.
     pub fn new(driver: Driver) -> Self {
-        Self { driver, imports: HashMap::new(), pipelines: HashMap::new() }
+        Self { driver, imports: HashMap::new(), local: None, pipelines: HashMap::new() }
+    }
+
+    /// Local memory is a device's own, behind this descriptor.
+    ///
+    /// # Errors
+    /// It is not this device's, or shorter; or Vulkan's.
+    pub fn import_local(&mut self, local: LocalMemory, descriptor: OwnedFd) -> Result<(), DeviceFailed> {
+        let memory = local_copies::import(&self.driver, &local, descriptor)?;
+        self.imports.insert(SegmentId::LOCAL, Imported { memory, start: local.start });
+        self.local = Some(local);
+        Ok(())
     }
 
     /// The driver of this device.
@@ -169,8 +194,12 @@ impl DeviceInstance {
     }
 
     fn import_whole(&mut self, id: SegmentId, mapping: &Arc<Mapping>) -> Result<(), VulkanError> {
-        let import = self.driver.import(&HostRange::whole(mapping, Access::ReadWrite))?;
-        self.imports.insert(id, import);
+        let range = match &self.local {
+            Some(local) => local_copies::visible_part(local, id, mapping),
+            None => HostRange::whole(mapping, Access::ReadWrite),
+        };
+        let memory = self.driver.import(&range)?;
+        self.imports.insert(id, Imported { memory, start: 0 });
         Ok(())
     }
 

@@ -23,6 +23,7 @@ pub mod device_instance;
 pub mod flight;
 pub mod latency_boost;
 mod learning;
+pub mod local_copies;
 pub mod pace;
 pub mod packet;
 mod secondary;

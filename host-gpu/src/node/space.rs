@@ -1,6 +1,7 @@
 //! The memory of one guest process, as a buffer reaches it.
 
 use campanile_protocol::packet::Fault;
+use campanile_protocol::page_table::SegmentId;
 
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader;
@@ -122,9 +123,21 @@ impl Space<'_> {
 
     /// Copies `into.len()` bytes out of the space.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Stop> {
-        let mut at = 0;
+        let mut at: usize = 0;
         let mut outside = false;
+        let mut is_lost = false;
         reader::resolve(self.tables, self.root, address, into.len() as u64, Intent::Read, |run| {
+            if run.segment == SegmentId::LOCAL {
+                self.segments.uses.note(run);
+                let end = usize::try_from(run.length).map_or(usize::MAX, |length| at.saturating_add(length));
+                let read = into.get_mut(at..end).and_then(|part| self.segments.read_by_device(run, part));
+                match read {
+                    Some(Ok(())) => at = end,
+                    Some(Err(_)) => is_lost = true,
+                    None => outside = true,
+                }
+                return;
+            }
             let Some(slice) =
                 self.segments.get(run.segment).and_then(|map| map.slice(run.offset, run.length))
             else {
@@ -137,6 +150,9 @@ impl Space<'_> {
             at = end;
         })
         .map_err(|miss| self.stop(miss))?;
+        if is_lost {
+            return Err(Stop::Fault(Fault::Driver, address));
+        }
         if outside { Err(Stop::Fault(Fault::PageFault, address)) } else { Ok(()) }
     }
 }

@@ -3,6 +3,7 @@
 use campanile_protocol::packet::Copy;
 use campanile_protocol::packet::Fault;
 use campanile_protocol::packet::Fill;
+use campanile_protocol::page_table::SegmentId;
 
 use super::space::Space;
 use super::space::Stop;
@@ -11,6 +12,9 @@ use crate::memory::page_table::reader::Run;
 
 /// Bytes between two looks at whether to stop: the preemption granularity of a transfer.
 pub const CHUNK_BYTES: u64 = 256 * 1024;
+
+/// The same where the device copies: each chunk is a submission of its own, and faster.
+const DEVICE_CHUNK_BYTES: u64 = 4 << 20;
 
 const PATTERN_BYTES: usize = 4096;
 
@@ -26,7 +30,7 @@ pub fn check_copy(copy: &Copy) -> Result<(), Fault> {
 
 /// Copies the chunk that begins `done` bytes into the packet; returns its length, 0 at the end.
 pub fn copy_chunk(space: &Space<'_>, copy: &Copy, done: u64) -> Result<u64, Stop> {
-    let length = (copy.size - done).min(CHUNK_BYTES);
+    let length = (copy.size - done).min(chunk_bytes(space));
     if length == 0 {
         return Ok(0);
     }
@@ -37,9 +41,14 @@ pub fn copy_chunk(space: &Space<'_>, copy: &Copy, done: u64) -> Result<u64, Stop
     while let (Some(from), Some(to)) = (source, target) {
         let piece = from.length.min(to.length);
         let missing = Stop::Fault(Fault::PageFault, copy.source_va);
-        let from_slice = segment_slice(space, from, piece).ok_or(missing)?;
-        let to_slice = segment_slice(space, to, piece).ok_or(missing)?;
-        from_slice.copy_to_volatile_slice(to_slice);
+        if from.segment == SegmentId::LOCAL || to.segment == SegmentId::LOCAL {
+            let copied = space.segments.copy_by_device(from, to, piece).ok_or(missing)?;
+            copied.map_err(|_lost| Stop::Fault(Fault::Driver, copy.source_va))?;
+        } else {
+            let from_slice = segment_slice(space, from, piece).ok_or(missing)?;
+            let to_slice = segment_slice(space, to, piece).ok_or(missing)?;
+            from_slice.copy_to_volatile_slice(to_slice);
+        }
         source = advance(from, piece).or_else(|| sources.next());
         target = advance(to, piece).or_else(|| targets.next());
     }
@@ -48,7 +57,7 @@ pub fn copy_chunk(space: &Space<'_>, copy: &Copy, done: u64) -> Result<u64, Stop
 
 /// Fills the chunk that begins `done` bytes into the packet; returns its length, 0 at the end.
 pub fn fill_chunk(space: &Space<'_>, fill: &Fill, done: u64) -> Result<u64, Stop> {
-    let length = (fill.size - done).min(CHUNK_BYTES);
+    let length = (fill.size - done).min(chunk_bytes(space));
     if length == 0 {
         return Ok(0);
     }
@@ -59,6 +68,11 @@ pub fn fill_chunk(space: &Space<'_>, fill: &Fill, done: u64) -> Result<u64, Stop
     }
     for run in space.runs(address, length, Intent::Write)? {
         let missing = Stop::Fault(Fault::PageFault, address);
+        if run.segment == SegmentId::LOCAL {
+            let filled = space.segments.fill_by_device(run, fill.value).ok_or(missing)?;
+            filled.map_err(|_lost| Stop::Fault(Fault::Driver, address))?;
+            continue;
+        }
         let mut at = 0;
         while at < run.length {
             let piece = (run.length - at).min(PATTERN_BYTES as u64);
@@ -68,6 +82,10 @@ pub fn fill_chunk(space: &Space<'_>, fill: &Fill, done: u64) -> Result<u64, Stop
         }
     }
     Ok(length)
+}
+
+fn chunk_bytes(space: &Space<'_>) -> u64 {
+    if space.segments.has_device() { DEVICE_CHUNK_BYTES } else { CHUNK_BYTES }
 }
 
 fn segment_slice<'a>(space: &Space<'a>, run: Run, length: u64) -> Option<vm_memory::VolatileSlice<'a>> {

@@ -6,6 +6,9 @@
 //!   Driver::import_exported ◀─────────────────┘   in another device instance, with the same contents
 //! ```
 
+use std::os::fd::OwnedFd;
+
+use crate::memory::local::Passport;
 use crate::memory::mapping::Access;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::error::VulkanError;
@@ -13,6 +16,7 @@ use crate::vulkan::import::Import;
 use crate::vulkan::info::Handle;
 pub use crate::vulkan::raw::memory::Exported;
 use crate::vulkan::raw::memory::Memory;
+use crate::vulkan::raw::transfer::Filled;
 use crate::vulkan::raw::transfer::Region;
 use crate::vulkan::raw::transfer::Transfer;
 
@@ -34,6 +38,19 @@ impl Driver {
         let length = exported.length;
         let memory = Memory::import_exported(&self.gpu, exported)?;
         Import::over(&self.gpu, memory.into(), length, Access::ReadWrite)
+    }
+}
+
+impl Exported {
+    /// What [`Self::of`] has to be told.
+    pub fn passport(&self) -> Passport {
+        Passport { length: self.length, type_index: self.type_index, uuids: self.uuids }
+    }
+
+    /// Memory that was exported as an opaque descriptor, with what is known of it.
+    pub fn of(descriptor: OwnedFd, passport: &Passport) -> Self {
+        let Passport { length, type_index, uuids } = *passport;
+        Self { descriptor, handle: Handle::OpaqueFd, length, type_index, uuids }
     }
 }
 
@@ -69,24 +86,71 @@ impl Copier {
     /// # Errors
     /// One of them is shorter, the target is read-only, they are of another driver or the same memory; or Vulkan's.
     pub fn copy(&mut self, from: &Import, to: &Import, length: u64) -> Result<(), VulkanError> {
-        let refused = |reason: &str| VulkanError::Import { length, offset: 0, reason: reason.to_owned() };
+        if std::ptr::eq(from.memory(), to.memory()) {
+            let reason = "what would be copied to is the same memory".to_owned();
+            return Err(VulkanError::Import { length, offset: 0, reason });
+        }
+        self.copy_range((from, 0), (to, 0), length)
+    }
+
+    /// Copies `length` bytes from one place to another, which do not overlap, and sleeps until they are there.
+    ///
+    /// # Errors
+    /// A range is not in its memory, the two overlap, the target is read-only, they are of another driver; or Vulkan's.
+    pub fn copy_range(
+        &mut self,
+        (from, from_offset): (&Import, u64),
+        (to, to_offset): (&Import, u64),
+        length: u64,
+    ) -> Result<(), VulkanError> {
+        let refused =
+            |reason: &str| VulkanError::Import { length, offset: to_offset, reason: reason.to_owned() };
         if !from.is_of(self.transfer.gpu()) || !to.is_of(self.transfer.gpu()) {
             return Err(refused("it is another driver's memory that would be copied"));
         }
-        if to.access() == Access::ReadOnly || std::ptr::eq(from.memory(), to.memory()) {
-            return Err(refused("what would be copied to is read-only, or the same memory"));
+        if to.access() == Access::ReadOnly {
+            return Err(refused("what would be copied to is read-only"));
+        }
+        if std::ptr::eq(from.memory(), to.memory()) && from_offset.abs_diff(to_offset) < length {
+            return Err(refused("what would be copied to is what would be copied"));
         }
         let mut regions = Vec::new();
         let mut done = 0;
         while done < length {
             let size = self.longest.min(length - done);
-            let places = from.window(done, size).zip(to.window(done, size));
+            let at = from_offset.checked_add(done).zip(to_offset.checked_add(done));
+            let places =
+                at.and_then(|(source, target)| from.window(source, size).zip(to.window(target, size)));
             let (from, to) = places.ok_or_else(|| refused("memory that would be copied is shorter"))?;
             let [from, to] = [from, to].map(|(buffer, offset)| (buffer.clone(), offset));
             regions.push(Region { from, to, size });
             done += size;
         }
         self.transfer.run(&regions)
+    }
+
+    /// Fills `length` bytes from `offset` on with a word, both multiples of 4, and sleeps until that is done.
+    ///
+    /// # Errors
+    /// It is not all in that memory, not of whole words, read-only, or another driver's; or Vulkan's.
+    pub fn fill(&mut self, to: &Import, offset: u64, length: u64, word: u32) -> Result<(), VulkanError> {
+        let refused = |reason: &str| VulkanError::Import { length, offset, reason: reason.to_owned() };
+        if !to.is_of(self.transfer.gpu()) || to.access() == Access::ReadOnly {
+            return Err(refused("what would be filled is read-only, or another driver's memory"));
+        }
+        if !offset.is_multiple_of(4) || !length.is_multiple_of(4) {
+            return Err(refused("what would be filled is not of whole words"));
+        }
+        let mut ranges = Vec::new();
+        let mut done = 0;
+        while done < length {
+            let size = self.longest.min(length - done) / 4 * 4;
+            let place = offset.checked_add(done).and_then(|at| to.window(at, size));
+            let (buffer, offset) = place.ok_or_else(|| refused("memory that would be filled is shorter"))?;
+            ranges.push(Filled { buffer: buffer.clone(), offset, size });
+            done += size;
+        }
+        self.transfer.fill(&ranges, word)
     }
 }
 

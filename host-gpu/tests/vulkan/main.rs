@@ -14,6 +14,7 @@ mod interfaces;
 mod kernels;
 mod limits;
 mod local;
+mod local_copies;
 mod memory;
 mod results;
 mod scene;

@@ -42,6 +42,8 @@ pub const REMOVE_SEGMENT: u32 = 0x12;
 pub const CREATE_KERNEL: u32 = 0x13;
 /// [`DestroyKernel`].
 pub const DESTROY_KERNEL: u32 = 0x14;
+/// [`Move`].
+pub const MOVE: u32 = 0x15;
 /// [`Started`]: the first packet from an engine, once.
 pub const STARTED: u32 = 0x80;
 /// [`Refused`]: the first packet from an engine, and the last.
@@ -56,6 +58,12 @@ pub const KERNEL_CREATED: u32 = 0x84;
 pub const KERNEL_REFUSED: u32 = 0x85;
 /// [`KernelDestroyed`]: answers DESTROY_KERNEL.
 pub const KERNEL_DESTROYED: u32 = 0x86;
+/// [`Moved`]: answers MOVE.
+pub const MOVED: u32 = 0x87;
+/// [`MoveRefused`]: answers MOVE.
+pub const MOVE_REFUSED: u32 = 0x88;
+/// [`Passport`]: answers a [`Start`] with [`START_ALLOCATE`], and is the last packet. Descriptor: the memory.
+pub const ALLOCATED: u32 = 0x89;
 
 /// Opens every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -85,8 +93,13 @@ pub const TRACKING_BOUND_RANGES: u32 = 2;
 pub const START_SANDBOX: u32 = 1;
 /// In [`Start::flags`]: a device is named.
 pub const START_DEVICE: u32 = 2;
+/// In [`Start::flags`]: local memory is the device's own. [`LocalMemory`] follows the fixed part, and the last two descriptors
+/// are that memory and what is evicted.
+pub const START_LOCAL: u32 = 4;
+/// In [`Start::flags`]: it is no engine, but allocates local memory. [`LocalMemory`] follows, of which only `bytes` counts.
+pub const START_ALLOCATE: u32 = 8;
 
-/// What an engine is to be; then the policy's name, then the device's.
+/// What an engine is to be; then [`LocalMemory`] where a flag says so, the policy's name, the device's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Start {
@@ -268,4 +281,81 @@ pub struct KernelDestroyed {
     pub root: u64,
     /// The guest's handle.
     pub handle: u64,
+}
+
+/// What a driver must know of memory to import it by its descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Passport {
+    /// Bytes of the allocation.
+    pub length: u64,
+    /// Vulkan's index of its type.
+    pub type_index: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// UUID of the device.
+    pub device: [u8; 16],
+    /// UUID of its driver.
+    pub driver: [u8; 16],
+}
+
+/// Local memory in a device's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LocalMemory {
+    /// Where it begins in the video memory, bytes.
+    pub start: u64,
+    /// Bytes of it.
+    pub bytes: u64,
+    /// Bytes of the file that what is evicted lies in.
+    pub evicted_bytes: u64,
+    /// How it is imported.
+    pub passport: Passport,
+}
+
+/// In [`Move::from`]: zeroes; the offset is 0.
+pub const SIDE_ZERO: u32 = 0;
+/// In [`Move`]: local memory, by its offset in the video memory.
+pub const SIDE_LOCAL: u32 = 1;
+/// In [`Move`]: the head of the video memory, which the CPU sees.
+pub const SIDE_VISIBLE: u32 = 2;
+/// In [`Move`]: what is evicted.
+pub const SIDE_EVICTED: u32 = 3;
+
+/// Has memory copied by the device, beside the work of guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Move {
+    /// Counts these requests.
+    pub serial: u64,
+    /// Where it is copied from, bytes.
+    pub from_offset: u64,
+    /// Where it is copied to, bytes.
+    pub to_offset: u64,
+    /// Bytes, whole pages.
+    pub bytes: u64,
+    /// `SIDE_*`.
+    pub from: u32,
+    /// `SIDE_*`, but for [`SIDE_ZERO`].
+    pub to: u32,
+}
+
+/// It is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Moved {
+    /// That of the request.
+    pub serial: u64,
+}
+
+/// It could not be copied; then why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct MoveRefused {
+    /// That of the request.
+    pub serial: u64,
+    /// Bytes of the reason.
+    pub reason_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
 }

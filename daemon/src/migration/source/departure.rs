@@ -90,6 +90,8 @@ pub struct Departure {
     pub(super) name: String,
     pub(super) settings: Settings,
     pub(super) side_files: Option<SideFiles>,
+    /// Why the vGPU can neither go nor be saved, where it cannot.
+    refusal: Option<&'static str>,
     state: Mutex<State>,
     pub(super) changed: Condvar,
 }
@@ -111,7 +113,20 @@ impl Departure {
         let folder = settings.side_files.as_deref();
         let side_files =
             folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;
-        Ok(Self { name, settings, side_files, state: Mutex::default(), changed: Condvar::new() })
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Ok(Self { name, settings, side_files, refusal: None, state, changed })
+    }
+
+    /// Of a vGPU that can neither go nor be saved, for this reason.
+    #[must_use]
+    pub fn refusing(mut self, refusal: Option<&'static str>) -> Self {
+        self.refusal = refusal;
+        self
+    }
+
+    /// Whether the vGPU can go, or be saved.
+    pub fn is_possible(&self) -> bool {
+        self.refusal.is_none()
     }
 
     /// Whether a peer is configured.
@@ -169,6 +184,9 @@ impl Departure {
     }
 
     pub(super) fn prepare(&self, state: &mut State, to: To) -> Result<Job, MigrationError> {
+        if let Some(refusal) = self.refusal {
+            return Err(MigrationError::State(refusal.to_owned()));
+        }
         let departing = state.departing.clone();
         let departing = departing.ok_or_else(|| MigrationError::State("no VM is connected".to_owned()))?;
         if let Some(lost) = &state.lost {

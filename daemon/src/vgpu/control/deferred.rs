@@ -7,6 +7,7 @@ use crate::vgpu::doorbells::drain::Drain;
 use crate::vgpu::doorbells::room::Removed;
 use crate::vgpu::doorbells::slots::Holder;
 use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::device_moves::Then;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::message::Origin;
@@ -53,6 +54,20 @@ impl Deferred<'_> {
     }
 
     pub(in crate::vgpu) fn act(&mut self, action: Action) {
+        let copy = match &action {
+            Action::Relocate { allocation, target } | Action::Move { allocation, target, .. } => {
+                self.vm.memory.allocations.device_copy(*allocation, *target)
+            }
+            _ => None,
+        };
+        match copy {
+            Some(copy) => self.vm.engines.moves.push(copy, Then::Arrived(action)),
+            None => self.carry_out(action),
+        }
+    }
+
+    /// Does an action whose memory, if it moves, the device has copied or none has to.
+    pub(in crate::vgpu) fn carry_out(&mut self, action: Action) {
         match action {
             Action::Release(allocations) => {
                 for allocation in allocations {
@@ -67,6 +82,7 @@ impl Deferred<'_> {
                 GuestPages::of(self.vm).segment_is_there(allocation, segment)
             }
             Action::Relocate { allocation, target } => self.finish_relocation(allocation, target),
+            Action::Restore { allocation, target } => self.finish_restore(allocation, target),
             Action::Move { allocation, target, resource, token } => {
                 self.finish_move(allocation, target, resource, token)
             }

@@ -6,6 +6,7 @@ use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::control::message::CreateDevice;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
+use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 use crate::vgpu::control::deferred::Deferred;
@@ -90,6 +91,10 @@ impl Devices<'_> {
             return Err(Refusal::Parameter);
         }
         let spot = self.vm.memory.allocations.locate(page, self.vm.memory.residency.epoch);
+        // The daemon writes it, and sees no memory of a device.
+        if matches!(spot, Spot::Segment(SegmentId::LOCAL, _)) {
+            return Err(Refusal::Parameter);
+        }
         // Guest RAM is there for the daemon, whether engines know it already or not.
         let there =
             matches!(spot, Spot::Segment(..)) || self.vm.memory.allocations.guest_segment(page).is_some();

@@ -4,6 +4,7 @@ use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::guest_pages::GuestPages;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::barrier::Barrier;
+use crate::vgpu::engines::device_moves::Then;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::memory::blobs::MAX_BLOBS;
 use crate::vgpu::memory::blobs::Shown;
@@ -139,6 +140,24 @@ impl Deferred<'_> {
                 self.vm.objects.due.push((token, Err(refusal)));
             }
         }
+    }
+
+    /// Has the device bring back what is evicted; false where there is no room for it yet.
+    pub(in crate::vgpu) fn start_restore(&mut self, allocation: AllocationId) -> bool {
+        let Some(target) = self.vm.memory.allocations.begin_restore(allocation) else { return false };
+        // It is held until then.
+        self.vm.memory.allocations.retain(allocation);
+        self.vm.memory.remap(allocation, &mut self.vm.journal);
+        if let Some(copy) = self.vm.memory.allocations.device_copy(allocation, target) {
+            self.vm.engines.moves.push(copy, Then::Arrived(Action::Restore { allocation, target }));
+        }
+        true
+    }
+
+    /// The device has brought it back.
+    pub(in crate::vgpu) fn finish_restore(&mut self, allocation: AllocationId, target: Place) {
+        let released = self.vm.memory.finish_restore(allocation, target, &mut self.vm.journal);
+        GuestPages::of(self.vm).forget_segment(released);
     }
 
     /// Tells every engine to map the segment of an allocation that is guest RAM. Page tables show it as on the move until all

@@ -16,6 +16,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::handshake::doorbell;
+use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::queue::ring;
 
 use super::drain::Drain;
@@ -254,6 +255,9 @@ impl RingMemory {
         let is_there = matches!(memory.allocations.spot(allocation), Spot::Segment(..))
             || memory.allocations.guest_segment(allocation).is_some();
         (is_there && !device.paging.waits_for(va, bytes)).or(Status::NotResident)?;
+        // An engine's CPU looks there, and sees no memory of a device.
+        let is_hidden = matches!(memory.allocations.spot(allocation), Spot::Segment(SegmentId::LOCAL, _));
+        (!is_hidden).or(Status::InvalidResource)?;
         Ok(allocation)
     }
 

@@ -1,5 +1,6 @@
 //! The engines of a session: started when first used, one process a node of each physical adapter.
 
+use super::device_moves::mover;
 use super::room::Engines;
 use super::wakeup::Wakeup;
 use crate::sched::thread::Supervisor;
@@ -7,6 +8,7 @@ use crate::vgpu::config::Config;
 use crate::vgpu::journal::Journal;
 use crate::vgpu::objects::processes::Objects;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use campanile_host_gpu::adapter::Adapter;
@@ -42,6 +44,10 @@ pub(in crate::vgpu) fn engine_memory<'a>(
 ) -> Memory<'a> {
     Memory {
         vram: allocations.memory().file(),
+        local: allocations
+            .memory()
+            .device()
+            .map(|device| [device.descriptor(), allocations.memory().evicted_file().as_fd()]),
         tables: tables.file(),
         fences: fences.file(),
         tracker: Some(allocations.memory().tracker()),
@@ -233,6 +239,9 @@ impl Lifecycle<'_> {
             Response::Started { device, .. } => {
                 self.vm.journal.line(Level::Info, format_args!("{at} engine: {device}"));
                 self.vm.engines[at.index()].came_up();
+                if at == mover() {
+                    self.vm.engines.moves.set_available(true);
+                }
                 // It may have no room to be told that it may begin.
                 Kernels::of(self.vm).flush_outbox(at);
                 if self.vm.config.spares {
@@ -263,6 +272,15 @@ impl Lifecycle<'_> {
                 Kernels::of(self.vm).kernel_refused(at, kernel, reason)
             }
             Response::KernelDestroyed { kernel } => Kernels::of(self.vm).kernel_forgotten(at, kernel),
+            Response::Moved { serial } => self.has_moved(serial),
+            Response::MoveRefused { reason, .. } => {
+                let text = format!("it could not move memory: {reason}");
+                self.vm.journal.line(Level::Error, format_args!("{at} engine: {text}"));
+                self.vm.engines.condemn(at, &text);
+            }
+            Response::Allocated { .. } => {
+                self.vm.engines.condemn(at, "it has allocated memory, and was not asked to");
+            }
         }
     }
 

@@ -4,9 +4,11 @@
 //! channel takes them ([`sending`]), [`kernels`] are compiled by it, and [`pending`] is what a [`barrier`] of it has to pass first.
 
 pub mod barrier;
+pub mod device_moves;
 pub mod kernel_requests;
 pub mod kernels;
 pub mod lifecycle;
+mod moving;
 pub mod outbox;
 pub mod pending;
 pub mod room;

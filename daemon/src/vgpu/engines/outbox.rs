@@ -33,6 +33,8 @@ pub(super) enum Outgoing {
     Kernel(KernelName, KernelSource),
     /// DestroyKernel, with the source that was charged for it.
     End { kernel: KernelName, _source: Option<Arc<SourceBytes>> },
+    /// Move.
+    Move(Request),
     /// RemoveSegment with this serial.
     SegmentIsGone(u64, SegmentId),
 }
@@ -80,6 +82,7 @@ impl Outbox {
                 Outgoing::End { kernel, .. } => {
                     process.request(&Request::DestroyKernel { kernel: *kernel }, &[], &[])
                 }
+                Outgoing::Move(request) => process.request(request, &[], &[]),
                 Outgoing::SegmentIsGone(serial, id) => {
                     let request = Request::RemoveSegment { segment: id.0, serial: *serial };
                     process.request(&request, &[], &[])

@@ -52,6 +52,13 @@ pub enum Action {
         /// Where it goes.
         target: Place,
     },
+    /// Show an allocation where the device has brought it back to. Waits for no engine.
+    Restore {
+        /// The allocation; this holds one reference.
+        allocation: AllocationId,
+        /// Where it goes.
+        target: Place,
+    },
     /// Show guest RAM where it is mapped: engines have this segment. The allocation may have another by then.
     ShowSegment(AllocationId, SegmentId),
     /// Answer a control message with OK.

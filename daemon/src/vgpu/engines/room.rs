@@ -19,6 +19,7 @@ use epoll::Events;
 
 use super::barrier::Barrier;
 use super::barrier::Reached;
+use super::device_moves::DeviceMoves;
 use super::pending::Action;
 use super::pending::MAX_PENDING;
 use super::pending::Pending;
@@ -52,6 +53,8 @@ pub struct Engines {
     adapters: u8,
     /// What waits until engines have let go, oldest first.
     pub(in crate::vgpu) pending: Vec<Pending>,
+    /// What the device is to move.
+    pub(in crate::vgpu) moves: DeviceMoves,
     /// Suspends that messages wait for.
     pub(in crate::vgpu) suspending: Vec<Suspending>,
     /// Engines that are no good any more, the first that was found first.
@@ -83,6 +86,7 @@ impl Engines {
             slots,
             adapters: config.engines,
             pending: Vec::new(),
+            moves: DeviceMoves::default(),
             suspending: Vec::new(),
             condemned: Vec::new(),
             to_handle: Vec::new(),

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::room::Memory;
 use super::vidmm::allocations::Backing;
+use super::vidmm::device_memory::local_soon;
 use super::vidmm::vram::Place;
 use crate::vgpu::counters::Counters;
 use crate::vgpu::memory::vidmm::quota::Account;
@@ -36,6 +37,8 @@ fn cells(taken: &[(u64, u64)], start: u64, length: u64) -> Vec<u64> {
 pub(in crate::vgpu) fn memory_info(memory: &Memory, account: &Account, counters: &Counters) -> MemoryInfo {
     let (quota, budget) = (account.quota(), account.budget());
     let video = memory.allocations.memory();
+    // What is being zeroed is as good as free: what needs it waits for that alone.
+    let local = local_soon(video);
     let is_held = |allocation: &super::vidmm::allocations::Allocation| {
         allocation.holds > 0 && matches!(allocation.backing, Backing::Vram(_))
     };
@@ -46,8 +49,8 @@ pub(in crate::vgpu) fn memory_info(memory: &Memory, account: &Account, counters:
         committed: budget.committed,
         available: budget.available,
         local: video.length() - video.aperture_bytes(),
-        local_free: video.local().free_bytes(),
-        local_longest: video.local().longest(),
+        local_free: local.free_bytes(),
+        local_longest: local.longest(),
         visible: video.aperture_bytes(),
         visible_free: video.aperture_free(),
         evicted: video.evicted_bytes(),
@@ -76,6 +79,7 @@ pub(in crate::vgpu) fn describe_memory(memory: &Memory, account: &Account, count
         "committed": info.committed,
         "available": info.available,
         "local": info.local,
+        "local_in": if memory.allocations.memory().device().is_some() { "device" } else { "host" },
         "local_free": info.local_free,
         "local_longest_free": info.local_longest,
         "local_cells": cells(&local, aperture, info.local),

@@ -102,6 +102,20 @@ impl Memory {
         self.release(allocation)
     }
 
+    /// A device has brought back what was evicted.
+    pub(in crate::vgpu) fn finish_restore(
+        &mut self,
+        allocation: AllocationId,
+        target: Place,
+        journal: &mut Journal,
+    ) -> Released {
+        self.allocations.finish_move(allocation, target, self.residency.epoch);
+        self.remap(allocation, journal);
+        self.residency.restored.push(allocation);
+        self.residency.look_again();
+        self.release(allocation)
+    }
+
     /// A queue came to something that is not resident: it is wanted from here on. False where it is there, or is nothing.
     #[must_use]
     pub(in crate::vgpu) fn demand(&mut self, wanted: &Wanted, objects: &Objects) -> bool {

@@ -62,6 +62,8 @@ pub struct Residency {
     /// MAP_BLOB commands for what is just being evicted.
     pub deferred: Vec<(u32, u64, Token)>,
     pub(in crate::vgpu) wants: Vec<Want>,
+    /// What a device has brought back, and that is not noted yet.
+    pub(in crate::vgpu) restored: Vec<AllocationId>,
     pub(in crate::vgpu) waiters: Vec<Waiter>,
     pub(in crate::vgpu) served: BTreeMap<Name, Served>,
     pub(in crate::vgpu) recent: Vec<(AllocationId, Demand, Instant)>,

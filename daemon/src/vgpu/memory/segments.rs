@@ -132,7 +132,7 @@ impl Segments {
     pub fn insert(&mut self, segment: GuestSegment, charge: Charge) -> Option<SegmentId> {
         let runs = self.runs + segment.runs.len();
         let is_taken = |id: &u16| self.table.contains_key(id) || self.unknown.contains_key(id);
-        let free = (1..SegmentId::FENCES.0).find(|id| !is_taken(id))?;
+        let free = (1..SegmentId::END.0).find(|id| !is_taken(id))?;
         if runs > MAX_RUNS_OF_VM {
             return None;
         }

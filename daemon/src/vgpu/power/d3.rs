@@ -25,6 +25,7 @@ use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
 use crate::vgpu::doorbells::room::connected_on;
+use crate::vgpu::engines::device_moves::is_free;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::engines::suspending::Suspending;
@@ -152,6 +153,10 @@ impl Transitions<'_> {
         if !slot.is_running() || !slot.compiling.is_empty() || !slot.waiting.is_empty() {
             return;
         }
+        // What waits for memory that it moves may be all that a guest waits for.
+        if !is_free(slot, at, self.vm.engines.moves.has_arrivals()) {
+            return;
+        }
         self.vm.engines.unwatch(at);
         let slot = &mut self.vm.engines[at.index()];
         if let Err(error) = slot.park() {
@@ -217,6 +222,7 @@ impl Transitions<'_> {
         };
         matches!(self.power.state, State::D0)
             && self.vm.doorbells.drains.is_empty()
+            && !self.vm.engines.moves.has_arrivals()
             && self.vm.engines.addresses().all(sleeps)
             && self.vm.engines.iter().any(|slot| slot.hears())
     }

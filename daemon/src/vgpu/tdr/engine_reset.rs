@@ -31,6 +31,7 @@ use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
+use crate::vgpu::engines::device_moves::mover;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::room::Condemned;
 use crate::vgpu::objects::message::Refused;
@@ -91,6 +92,9 @@ impl Recovery<'_> {
     /// An engine that never came up: there is nothing to recover.
     fn give_up_engine(&mut self, at: EngineAddress, reason: &str) {
         Lifecycle::of(self.vm).stop_engine(at);
+        if at == mover() {
+            self.vm.engines.moves.set_available(false);
+        }
         let text = format!("the {at} engine is lost: {reason}");
         self.refuse_waiting_for(at, &Refused { status: Status::NotSupported, text });
         Deferred::of(self.vm).run_pending();
@@ -118,6 +122,9 @@ impl Recovery<'_> {
             return Err("it had not come up".to_owned());
         }
         let within = slot.resets.note(clock::now(), policy.limit_count, policy.limit_time);
+        if case.reason == Reason::PromotedToAdapter {
+            return Err("what it was to do cannot be done without".to_owned());
+        }
         if case.reason == Reason::InvalidFence {
             return Err("it cannot be believed".to_owned());
         }

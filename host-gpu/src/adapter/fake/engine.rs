@@ -175,6 +175,8 @@ impl Fake {
                     self.forgotten.push(kernel);
                     self.say(&Response::KernelDestroyed { kernel });
                 }
+                // It has no memory of its own that anything would be in.
+                Request::Move { serial, .. } => self.say(&Response::Moved { serial }),
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::adapter::process::EngineProcess;
 use crate::adapter::scheduling::Preemption;
 use crate::dirty::method::Method;
 use crate::engine::channel::ChannelError;
+use crate::engine::message::Local;
 use crate::engine::message::NodeKind;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
@@ -31,13 +32,14 @@ const START: Start = Start {
     policy: String::new(),
     vulkan_device: None,
     tracking: Method::Off,
+    local: Local::Host,
 };
 
 /// An engine over fakes, of which one has come up.
 fn engine(fakes: &Fakes) -> EngineProcess {
     let files = ["vram", "tables", "fences"].map(|name| create_memfd(name, 4096).unwrap());
     let [vram, tables, fences] = &files;
-    let memory = Memory { vram, tables, fences, tracker: None };
+    let memory = Memory { vram, tables, fences, local: None, tracker: None };
     let mut engine = EngineProcess::spawn(fakes, &START, memory).unwrap();
     fakes.step(1);
     assert!(matches!(engine.receive(), Ok(Some(Response::Started { .. }))));
@@ -126,7 +128,7 @@ fn tdr_57_a_fake_that_hangs_is_ended_and_the_next_goes_on_over_its_block() {
     assert_eq!((fakes.alive(), results(&mut engine)), (0, vec![(1, Fault::Driver as u32)]));
     let files = ["vram", "tables", "fences"].map(|name| create_memfd(name, 4096).unwrap());
     let [vram, tables, fences] = &files;
-    engine.revive(&fakes, &START, Memory { vram, tables, fences, tracker: None }).unwrap();
+    engine.revive(&fakes, &START, Memory { vram, tables, fences, local: None, tracker: None }).unwrap();
     fakes.step(1);
     assert!(matches!(engine.receive(), Ok(Some(Response::Started { .. }))));
     submit(&mut engine, 2, context);

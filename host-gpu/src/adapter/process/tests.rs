@@ -32,6 +32,7 @@ use crate::adapter::scheduling::PreemptionReport;
 use crate::dirty::method::Method;
 use crate::engine::answers::Breach;
 use crate::engine::channel::Channel;
+use crate::engine::message::Local;
 use crate::kernel::name::KernelName;
 use crate::memory::vram::create_memfd;
 
@@ -164,9 +165,10 @@ fn tdr_57_the_next_process_finds_the_tables_and_nothing_that_was_said_of_the_las
         policy: "fair".to_owned(),
         vulkan_device: None,
         tracking: Method::Off,
+        local: Local::Host,
     };
     let [vram, tables, fences] = ["vram", "tables", "fences"].map(|name| create_memfd(name, 4096).unwrap());
-    let memory = Memory { vram: &vram, tables: &tables, fences: &fences, tracker: None };
+    let memory = Memory { vram: &vram, tables: &tables, fences: &fences, local: None, tracker: None };
     // One that never answers.
     let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
     let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();

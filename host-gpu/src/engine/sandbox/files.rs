@@ -20,7 +20,6 @@ use landlock::path_beneath_rules;
 use serde::Deserialize;
 
 use super::error::SandboxError;
-use crate::engine::message::NodeKind;
 
 /// The newest Landlock that was tested. Older kernels enforce what they know of it: files from 5.13 on, TCP from
 /// 6.7, signals and abstract sockets from 6.12.
@@ -49,17 +48,26 @@ const READ: &[&str] = &[
 /// GPUs under `/dev`, by the start of their names.
 const DEVICES: &[&str] = &["dri", "nvidia", "kfd", "mali"];
 
-/// Leaves no file to a copy engine, and to a compute engine only what a driver loads and the nodes of GPUs. What
+/// What an engine opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// No file at all.
+    Nothing,
+    /// A Vulkan driver, and what that opens.
+    Driver,
+}
+
+/// Leaves no file to an engine that copies by itself, and to one with a driver only what that loads and the nodes of GPUs. What
 /// is open already stays usable. Call it before the first thread: it binds the calling one and those it starts.
-pub fn restrict_files(node: NodeKind) -> Result<(), SandboxError> {
+pub fn restrict_files(needs: Needs) -> Result<(), SandboxError> {
     let rules = Ruleset::default()
         .handle_access(AccessFs::from_all(TESTED))?
         .handle_access(AccessNet::from_all(TESTED))?
         .scope(Scope::from_all(TESTED))?
         .create()?;
-    let rules = match node {
-        NodeKind::Copy => rules,
-        NodeKind::Compute => {
+    let rules = match needs {
+        Needs::Nothing => rules,
+        Needs::Driver => {
             let load: BitFlags<AccessFs> = AccessFs::Execute | AccessFs::ReadFile | AccessFs::ReadDir;
             let read = AccessFs::ReadFile | AccessFs::ReadDir;
             let use_device = read | AccessFs::WriteFile | AccessFs::IoctlDev;

@@ -15,6 +15,8 @@
 //!   ── first message of a guest ──
 //! ```
 //!
+//! A copy engine whose local memory is a device's own has a driver, too, and is held as a compute engine is.
+//!
 //! | | copies | kernels on the CPU | kernels on a GPU |
 //! |---|---|---|---|
 //! | opens files | no: fails with `EACCES` | no: fails with `EACCES` | what Landlock leaves |

@@ -38,6 +38,14 @@ pub(in crate::vulkan) struct Region {
     pub(in crate::vulkan) size: u64,
 }
 
+/// What is filled: a buffer, where in it that starts, and bytes, both multiples of 4.
+pub(in crate::vulkan) struct Filled {
+    pub(in crate::vulkan) buffer: Arc<Buffer>,
+    pub(in crate::vulkan) offset: u64,
+    /// Bytes.
+    pub(in crate::vulkan) size: u64,
+}
+
 /// A command buffer for copies.
 pub(in crate::vulkan) struct Transfer {
     gpu: Arc<Gpu>,
@@ -80,22 +88,47 @@ impl Transfer {
 
     /// Copies regions that lie in their buffers, no target overlapping another region, and sleeps until that is done.
     pub(in crate::vulkan) fn run(&mut self, regions: &[Region]) -> Result<(), VulkanError> {
+        self.begin()?;
+        for Region { from, to, size } in regions {
+            let regions = [vk::BufferCopy::default().src_offset(from.1).dst_offset(to.1).size(*size)];
+            let (device, commands) = (&self.gpu.device, self.commands);
+            // SAFETY: recording; the buffers may be copied and the regions lie in them, by this function's contract.
+            unsafe { device.cmd_copy_buffer(commands, from.0.raw, to.0.raw, &regions) };
+        }
+        let used = regions.iter().flat_map(|region| [&region.from.0, &region.to.0]);
+        self.held.extend(used.cloned());
+        self.finish()
+    }
+
+    /// Fills ranges that lie in their buffers, and sleeps until that is done.
+    pub(in crate::vulkan) fn fill(&mut self, ranges: &[Filled], word: u32) -> Result<(), VulkanError> {
+        self.begin()?;
+        for Filled { buffer, offset, size } in ranges {
+            let (device, commands) = (&self.gpu.device, self.commands);
+            // SAFETY: recording; the buffer may be copied to, and the range lies in it and is of whole words, by this
+            // function's contract.
+            unsafe { device.cmd_fill_buffer(commands, buffer.raw, *offset, *size, word) };
+        }
+        self.held.extend(ranges.iter().map(|range| Arc::clone(&range.buffer)));
+        self.finish()
+    }
+
+    fn begin(&mut self) -> Result<(), VulkanError> {
         self.settle()?;
         let (device, commands) = (&self.gpu.device, self.commands);
         let begin = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
         // SAFETY: the command buffer is not pending, `settle` saw to that, and its pool allows the implicit reset.
         unsafe { device.begin_command_buffer(commands, &begin) }.map_err(failed("vkBeginCommandBuffer"))?;
         self.barrier(OTHERS, COPY);
-        for Region { from, to, size } in regions {
-            let regions = [vk::BufferCopy::default().src_offset(from.1).dst_offset(to.1).size(*size)];
-            // SAFETY: recording; the buffers may be copied and the regions lie in them, by this function's contract.
-            unsafe { device.cmd_copy_buffer(commands, from.0.raw, to.0.raw, &regions) };
-        }
+        Ok(())
+    }
+
+    /// Submits what was recorded, all of whose buffers are held, and sleeps until it is done.
+    fn finish(&mut self) -> Result<(), VulkanError> {
         self.barrier(COPY, OTHERS);
+        let (device, commands) = (&self.gpu.device, self.commands);
         // SAFETY: recording, outside any render pass.
         unsafe { device.end_command_buffer(commands) }.map_err(failed("vkEndCommandBuffer"))?;
-        let used = regions.iter().flat_map(|region| [&region.from.0, &region.to.0]);
-        self.held.extend(used.cloned());
         let value = self.submitted + 1;
         // SAFETY: recorded just now and not pending; what it uses is held until `value`.
         unsafe { self.gpu.submit(commands, &self.timeline, value) }?;

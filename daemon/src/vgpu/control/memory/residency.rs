@@ -17,6 +17,7 @@ use crate::vgpu::memory::residency_faults::Served;
 use crate::vgpu::memory::residency_faults::Want;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::allocations::Spot;
+use crate::vgpu::memory::vidmm::device_memory::local_soon;
 use crate::vgpu::memory::vidmm::eviction::Candidate;
 use crate::vgpu::memory::vidmm::eviction::Plan;
 use crate::vgpu::objects::ids::AllocationId;
@@ -48,11 +49,15 @@ impl Pager<'_> {
         // An eviction that does not wait is over at once, and then there is more to do.
         while std::mem::take(&mut self.vm.memory.residency.is_due) {
             self.vm.memory.residency.recent.retain(|(_, _, at)| now.duration_since(*at) < MIN_STAY);
+            let restored = std::mem::take(&mut self.vm.memory.residency.restored);
             for want in std::mem::take(&mut self.vm.memory.residency.wants) {
                 if self.vm.memory.allocations.get(want.allocation).is_none() {
                     continue;
                 }
                 match self.vm.memory.allocations.spot(want.allocation) {
+                    Spot::Segment(..) if restored.contains(&want.allocation) => {
+                        self.was_brought_back(&want, now);
+                    }
                     Spot::Segment(..) => Submission::of(self.vm).area_is_there(want.allocation),
                     Spot::Evicted
                         if self
@@ -63,7 +68,13 @@ impl Pager<'_> {
                     {
                         self.was_brought_back(&want, now);
                     }
-                    Spot::Evicted | Spot::Moving => self.vm.memory.residency.wants.push(want),
+                    spot @ (Spot::Evicted | Spot::Moving) => {
+                        let id = want.allocation;
+                        if spot == Spot::Evicted && self.vm.memory.allocations.is_restored_by_device(id) {
+                            let _is_begun = Deferred::of(self.vm).start_restore(id);
+                        }
+                        self.vm.memory.residency.wants.push(want);
+                    }
                 }
             }
             if !self.vm.memory.residency.wants.is_empty() && self.vm.memory.residency.leaving == 0 {
@@ -117,8 +128,9 @@ impl Pager<'_> {
             let priority = if on_engines.contains_key(&id) { u32::MAX } else { allocation.priority };
             Some(Candidate { id, offset, size, priority, last_use })
         });
-        let free = if is_area { memory.areas() } else { memory.local() };
-        Plan::new(free.clone(), candidates.collect())
+        // What is being zeroed needs no room made, but time.
+        let free = if is_area { memory.areas().clone() } else { local_soon(memory) };
+        Plan::new(free, candidates.collect())
     }
 
     /// A decision about what leaves is to come.

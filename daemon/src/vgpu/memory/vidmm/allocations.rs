@@ -284,6 +284,9 @@ impl Allocations {
             Some(allocation) if allocation.is_moving => Spot::Moving,
             Some(allocation) => match allocation.backing {
                 Backing::Guest(segment) => Spot::Segment(segment, 0),
+                Backing::Vram(Some(place)) if place.is_hidden(&self.memory) => {
+                    Spot::Segment(SegmentId::LOCAL, place.offset())
+                }
                 Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_) | Place::Area(_)))) => {
                     Spot::Segment(SegmentId::VRAM, place.offset())
                 }
@@ -307,11 +310,11 @@ impl Allocations {
     }
 
     /// Where the daemon reaches an allocation of video memory that has a place: mapping and offset. Guest RAM has
-    /// no view here: each of its runs would cost the daemon a mapping.
+    /// no view here: each of its runs would cost the daemon a mapping. A device's own memory has none anywhere.
     pub fn view(&self, id: AllocationId) -> Option<(&Arc<Mapping>, u64)> {
         match self.table.get(&id)?.backing {
             Backing::Vram(place) => {
-                let place = place?;
+                let place = place.filter(|place| !place.is_hidden(&self.memory))?;
                 Some((self.memory.mapping_of(place), place.offset()))
             }
             Backing::Guest(_) => None,

@@ -10,6 +10,8 @@
 //!                                               evicted ───────────┘
 //! ```
 //!
+//! Local memory is part of the memfd, or a device's own ([`device_local`]): then the daemon sees none of it, and the device copies.
+//!
 //! An allocation has no place until it can be looked at. Nothing moves while the guest's CPU has it mapped
 //! (design §10.4); else an allocation may also move within local memory, so that another finds room in one piece. Every byte that is handed out reads zero first.
 //! Save areas have a region of their own, and compete for it with each other alone: a guest can neither take nor hold it. Owned by the vGPU's thread, but for [`quota`], which all
@@ -19,6 +21,8 @@ pub mod allocations;
 mod area_allocations;
 mod area_region;
 pub mod compaction;
+pub mod device_local;
+pub mod device_memory;
 pub mod eviction;
 mod movable;
 mod moves;

@@ -52,7 +52,7 @@ impl Allocations {
         Ok(target)
     }
 
-    /// Copies the contents to `target` and lets the old place go. Nothing may use the old place any more.
+    /// Copies the contents to `target`, unless a device did ([`Self::device_copy`]), and lets the old place go. Nothing may use the old place any more.
     pub fn finish_move(&mut self, id: AllocationId, target: Place, epoch: u64) {
         let Some(allocation) = self.table.get_mut(&id) else {
             return;
@@ -62,7 +62,11 @@ impl Allocations {
         let size = allocation.size;
         if let Backing::Vram(place) = &mut allocation.backing {
             if let Some(old) = place.replace(target) {
-                self.memory.copy(old, target, size);
+                if old.is_hidden(&self.memory) || target.is_hidden(&self.memory) {
+                    self.memory.mark(target, target.offset(), size);
+                } else {
+                    self.memory.copy(old, target, size);
+                }
                 self.memory.release(old, size);
             }
         } else {
@@ -78,6 +82,9 @@ impl Allocations {
         };
         let size = allocation.size;
         match allocation.backing {
+            Backing::Vram(Some(Place::Host(_))) if !allocation.is_area && self.memory.device().is_some() => {
+                false
+            }
             Backing::Vram(Some(host @ Place::Host(_))) => {
                 let target = if allocation.is_area {
                     self.memory.take_area(size)

@@ -15,6 +15,8 @@ use campanile_protocol::page_table::SegmentId;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use super::device_local::DeviceLocal;
+use super::device_local::InDevice;
 use super::ranges::Ranges;
 use super::store::Store;
 
@@ -51,6 +53,11 @@ impl Place {
             Self::Aperture(offset) | Self::Local(offset) | Self::Area(offset) | Self::Host(offset) => offset,
         }
     }
+
+    /// Whether its contents are seen by a device alone.
+    pub(super) fn is_hidden(self, memory: &VideoMemory) -> bool {
+        memory.device.is_some() && matches!(self, Self::Local(_))
+    }
 }
 
 /// The memfd, its regions, and which pages were ever handed out.
@@ -61,7 +68,9 @@ pub struct VideoMemory {
     length: u64,
     aperture_bytes: u64,
     aperture: Ranges,
-    local: Ranges,
+    pub(super) local: Ranges,
+    /// Where local memory lies that is a device's own; then the file has a hole there.
+    pub(super) device: Option<InDevice>,
     pub(super) areas: Ranges,
     store: Store,
     touched: Vec<bool>,
@@ -153,11 +162,24 @@ impl VideoMemory {
             aperture_bytes,
             aperture: Ranges::new(0, aperture_bytes),
             local: Ranges::new(aperture_bytes, length - aperture_bytes),
+            device: None,
             areas: Ranges::new(length, AREA_REGION),
             store,
             touched: vec![false; pages],
             tracker: Arc::new(tracker),
         })
+    }
+
+    /// Its local memory is this of a device.
+    #[must_use]
+    pub fn in_device(mut self, device: Arc<DeviceLocal>) -> Self {
+        self.device = Some(InDevice::begin(device, &mut self.local));
+        self
+    }
+
+    /// Its local memory, where that is a device's.
+    pub fn device(&self) -> Option<&InDevice> {
+        self.device.as_ref()
     }
 
     /// Whether a place of `length` bytes lies in its region, taken or free: whole pages.
@@ -252,7 +274,10 @@ impl VideoMemory {
     /// Takes zeroed memory outside the aperture.
     pub fn allocate_local(&mut self, length: u64) -> Option<Place> {
         let offset = self.local.allocate(length)?;
-        self.hand_out(offset, length);
+        // What is free of a device's memory is zero.
+        if self.device.is_none() {
+            self.hand_out(offset, length);
+        }
         Some(Place::Local(offset))
     }
 
@@ -309,7 +334,10 @@ impl VideoMemory {
                 self.tracker.set_cpu_visible(Range { offset, length }, false);
                 self.aperture.release(offset, length);
             }
-            Place::Local(offset) => self.local.release(offset, length),
+            Place::Local(offset) => match &mut self.device {
+                Some(device) => device.keep(offset, length),
+                None => self.local.release(offset, length),
+            },
             Place::Area(offset) => self.areas.release(offset, length),
             Place::Host(offset) => self.store.release(offset, length),
         }

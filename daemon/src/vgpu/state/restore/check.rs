@@ -53,7 +53,7 @@ impl Builder<'_> {
         for segment in &saved.segments {
             let what = || format!("guest RAM segment {}", segment.id);
             pieces += segment.pieces.len();
-            ensure((1..SegmentId::FENCES.0).contains(&segment.id), || format!("{}: its number", what()))?;
+            ensure((1..SegmentId::END.0).contains(&segment.id), || format!("{}: its number", what()))?;
             ensure(pieces <= MAX_RUNS_OF_VM, || "pieces of guest RAM: too many".to_owned())?;
             for &(address, bytes) in &segment.pieces {
                 let whole = address.is_multiple_of(PAGE_SIZE) && bytes.is_multiple_of(PAGE_SIZE) && bytes > 0;

@@ -1,0 +1,195 @@
+//! Local memory in a device's own, as part of the video memory: what the daemon can copy by itself, and what only the device can.
+
+use std::sync::Arc;
+
+use campanile_host_gpu::engine::message::MoveSide;
+use campanile_host_gpu::memory::local::LocalMemory;
+
+use super::allocations::Allocations;
+use super::allocations::Backing;
+use super::device_local::DeviceLocal;
+use super::device_local::Zeroed;
+use super::ranges::Ranges;
+use super::vram::Place;
+use super::vram::VideoMemory;
+use crate::vgpu::objects::ids::AllocationId;
+
+/// What the device has to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceCopy {
+    /// Where it is.
+    pub from: MoveSide,
+    /// Where it goes.
+    pub to: MoveSide,
+    /// Bytes, whole pages.
+    pub bytes: u64,
+}
+
+const fn side(place: Place) -> MoveSide {
+    match place {
+        Place::Aperture(offset) | Place::Area(offset) => MoveSide::Visible(offset),
+        Place::Local(offset) => MoveSide::Local(offset),
+        Place::Host(offset) => MoveSide::Evicted(offset),
+    }
+}
+
+/// How engines import local memory of a vGPU with `length` bytes of video memory, of which at most `most` are in use.
+pub fn described(device: &Arc<DeviceLocal>, length: u64, most: u64) -> LocalMemory {
+    let start = VideoMemory::aperture_of(length);
+    let evicted_bytes = VideoMemory::store_bytes(length, most);
+    LocalMemory { start, bytes: length - start, evicted_bytes, passport: device.passport }
+}
+
+/// What is free of local memory, or will be as soon as it is zeroed.
+pub fn local_soon(memory: &VideoMemory) -> Ranges {
+    let free = memory.local();
+    memory.device().map_or_else(|| free.clone(), |device| device.soon(free))
+}
+
+impl Allocations {
+    /// Takes what of local memory is to be zeroed: offset and bytes of each piece.
+    pub fn take_unclean(&mut self) -> Vec<(u64, u64)> {
+        self.memory.device.as_mut().map(|device| device.take()).unwrap_or_default()
+    }
+
+    /// What became of a piece that was to be zeroed.
+    pub fn is_zeroed(&mut self, piece: (u64, u64), outcome: Zeroed) {
+        if self.memory.device.as_mut().is_some_and(|device| device.note(piece, outcome)) {
+            self.memory.local.release(piece.0, piece.1);
+        }
+    }
+
+    /// What a device has to copy before an allocation can be at `target`; none where the daemon copies, or nothing is to be copied.
+    pub fn device_copy(&self, id: AllocationId, target: Place) -> Option<DeviceCopy> {
+        let allocation = self.table.get(&id)?;
+        let Backing::Vram(Some(place)) = allocation.backing else { return None };
+        let needs = place.is_hidden(&self.memory) || target.is_hidden(&self.memory);
+        needs.then(|| DeviceCopy { from: side(place), to: side(target), bytes: allocation.size })
+    }
+
+    /// Takes the place that an evicted allocation will be brought back to by a device; none where there is no room, or
+    /// [`Self::bring_back`] does it.
+    pub fn begin_restore(&mut self, id: AllocationId) -> Option<Place> {
+        if !self.is_restored_by_device(id) {
+            return None;
+        }
+        let allocation = self.table.get_mut(&id).filter(|it| !it.is_moving)?;
+        let target = self.memory.take_local(allocation.size)?;
+        allocation.is_moving = true;
+        Some(target)
+    }
+
+    /// Whether an evicted allocation comes back by a device.
+    pub fn is_restored_by_device(&self, id: AllocationId) -> bool {
+        let backing = self.table.get(&id).filter(|it| !it.is_area).map(|it| it.backing);
+        self.memory.device().is_some() && matches!(backing, Some(Backing::Vram(Some(Place::Host(_)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::dirty::method::Method;
+    use campanile_host_gpu::memory::local::Passport;
+    use campanile_host_gpu::memory::vram::create_memfd;
+    use campanile_protocol::PAGE_SIZE as PAGE;
+    use campanile_protocol::page_table::SegmentId;
+
+    use super::*;
+    use crate::vgpu::memory::vidmm::allocations::Spot;
+    use crate::vgpu::memory::vidmm::quota::Account;
+    use crate::vgpu::memory::vidmm::quota::Pool;
+    use crate::vgpu::memory::vidmm::quota::Quota;
+
+    const LENGTH: u64 = 16 * PAGE;
+    const HALF: u64 = 8 * PAGE;
+
+    fn device() -> Arc<DeviceLocal> {
+        let descriptor = create_memfd("opaque", HALF).unwrap().into();
+        Arc::new(DeviceLocal::new(descriptor, Passport { length: HALF, ..Passport::default() }))
+    }
+
+    fn memory(device: &Arc<DeviceLocal>) -> VideoMemory {
+        VideoMemory::new(LENGTH, LENGTH, Method::Off).unwrap().in_device(Arc::clone(device))
+    }
+
+    fn allocations(device: &Arc<DeviceLocal>) -> Allocations {
+        let account = Arc::new(Account::new(Quota { min: 0, max: LENGTH }, Pool::new(None, []).unwrap()));
+        Allocations::new(memory(device), account)
+    }
+
+    /// Bytes that are free, and that will be soon.
+    fn free(all: &Allocations) -> (u64, u64) {
+        (all.memory().local().free_bytes(), local_soon(all.memory()).free_bytes())
+    }
+
+    #[test]
+    fn what_was_in_use_is_free_when_it_is_zero_and_not_before() {
+        let mut all = allocations(&device());
+        let use_once = |all: &mut Allocations| {
+            let id = all.create_vram(2 * PAGE).unwrap();
+            assert_eq!(all.locate(id, 1), Spot::Segment(SegmentId::LOCAL, HALF));
+            let _freed = all.release(id);
+        };
+        use_once(&mut all);
+        assert_eq!(free(&all), (6 * PAGE, HALF));
+        let pieces = all.take_unclean();
+        assert_eq!(pieces, [(HALF, 2 * PAGE)]);
+        assert!(all.take_unclean().is_empty(), "it is asked for once");
+        assert_eq!(free(&all), (6 * PAGE, HALF));
+        all.is_zeroed(pieces[0], Zeroed::NotYet);
+        assert_eq!(all.take_unclean(), pieces);
+        all.is_zeroed(pieces[0], Zeroed::Done);
+        all.is_zeroed(pieces[0], Zeroed::Done);
+        assert_eq!(free(&all), (HALF, HALF));
+        use_once(&mut all);
+        let pieces = all.take_unclean();
+        all.is_zeroed(pieces[0], Zeroed::Never);
+        assert_eq!(free(&all), (6 * PAGE, 6 * PAGE), "it is never used again");
+    }
+
+    #[test]
+    fn the_first_session_has_it_as_it_was_allocated_and_the_next_has_all_of_it_zeroed() {
+        let device = device();
+        let mut first = allocations(&device);
+        assert!(first.take_unclean().is_empty() && free(&first) == (HALF, HALF));
+        let mut next = allocations(&device);
+        assert_eq!(free(&next), (0, HALF));
+        let id = next.create_vram(PAGE).unwrap();
+        assert_eq!(next.locate(id, 1), Spot::Evicted, "none is handed out that is not zero");
+        assert_eq!(next.take_unclean(), [(HALF, HALF)]);
+    }
+
+    #[test]
+    fn the_daemon_has_no_view_of_it_and_a_device_copies_what_moves() {
+        let mut all = allocations(&device());
+        let id = all.create_vram(2 * PAGE).unwrap();
+        assert_eq!(all.device_copy(id, Place::Aperture(0)), None, "there is nothing to copy yet");
+        assert_eq!(all.locate(id, 1), Spot::Segment(SegmentId::LOCAL, HALF));
+        assert!(all.view(id).is_none());
+        let copy = |from, to| Some(DeviceCopy { from, to, bytes: 2 * PAGE });
+        let (local, visible) = (MoveSide::Local(HALF), MoveSide::Visible(PAGE));
+        let target = all.begin_move_in(id, PAGE).unwrap();
+        assert_eq!(all.device_copy(id, target), copy(local, visible));
+        all.finish_move(id, target, 2);
+        assert!(all.view(id).is_some() && all.memory().local().free_bytes() == 6 * PAGE);
+        // What lies in host memory goes there and back by the device, too.
+        let target = all.begin_move_out(id).unwrap();
+        assert_eq!(target, Place::Local(HALF + 2 * PAGE));
+        assert_eq!(all.device_copy(id, target), copy(visible, MoveSide::Local(HALF + 2 * PAGE)));
+        all.finish_move(id, target, 3);
+        let target = all.begin_eviction(id).unwrap();
+        assert_eq!(all.device_copy(id, target), copy(MoveSide::Local(HALF + 2 * PAGE), MoveSide::Evicted(0)));
+        assert_eq!(all.begin_restore(id), None, "it is on its way");
+        all.finish_move(id, target, 4);
+        assert!(all.is_restored_by_device(id) && !all.bring_back(id, 5));
+        let target = all.begin_restore(id).unwrap();
+        assert_eq!(all.spot(id), Spot::Moving);
+        assert_eq!(all.device_copy(id, target), copy(MoveSide::Evicted(0), MoveSide::Local(HALF + 4 * PAGE)));
+        all.finish_move(id, target, 6);
+        assert_eq!(all.spot(id), Spot::Segment(SegmentId::LOCAL, HALF + 4 * PAGE));
+        // A save area is the CPU's.
+        let area = all.create_area(PAGE).unwrap();
+        all.initialise(area, 1, &[]).unwrap();
+        assert!(all.view(area).is_some());
+    }
+}
