@@ -146,8 +146,12 @@ impl Endpoint {
         ciborium::into_writer(&session.immutable(), &mut immutable).map_err(std::io::Error::other)?;
         let memories = session.memory().trackers().map(|tracker| Arc::new(TrackedMemory::new(tracker)) as _);
         let video = session.video_memory();
-        let files = [video.file().try_clone()?, video.evicted_file().try_clone()?];
-        self.departure.attach(Departing { immutable, memories, files: Some(files) });
+        // Local memory of a device does not go over yet.
+        let files = match session.config().local {
+            None => Some([video.file().try_clone()?, video.evicted_file().try_clone()?]),
+            Some(_) => None,
+        };
+        self.departure.attach(Departing { immutable, memories, files });
         Ok(())
     }
 

@@ -153,7 +153,8 @@ impl Played {
                 Request::DestroyKernel { kernel } => {
                     self.channel.send(&Response::KernelDestroyed { kernel }, &[], &[], true).unwrap();
                 }
-                Request::Begin { .. } => {}
+                // No local memory is a device's own here, so nothing is to be moved by one.
+                Request::Begin { .. } | Request::Move { .. } => {}
             }
         }
         let words = [

@@ -1,5 +1,6 @@
 //! A vGPU goes to another daemon on this host, with its memories as they are.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use super::departure::Departure;
@@ -30,9 +31,11 @@ impl Departure {
     /// Begins to hand the vGPU over: from here on no migration and no snapshot of it begins.
     ///
     /// # Errors
-    /// One is under way, or no VM is connected.
+    /// One is under way, no VM is connected, or its memories do not lie in files.
     pub fn begin_handover(self: &Arc<Self>) -> Result<Holding, MigrationError> {
-        Ok(Holding { departure: Arc::clone(self), job: self.begin_snapshot()? })
+        let holding = Holding { departure: Arc::clone(self), job: self.begin_snapshot()? };
+        holding.files()?;
+        Ok(holding)
     }
 }
 
@@ -42,11 +45,18 @@ impl Holding {
     /// # Errors
     /// It does not lie in files, or cannot say what was written.
     pub fn device(&self, state: Vec<u8>) -> Result<HandedDevice, MigrationError> {
-        let departing = &self.job.departing;
-        let none = || MigrationError::State("its memories lie in no files".to_owned());
-        let [vram, evicted] = departing.files.as_ref().ok_or_else(none)?;
+        let [vram, evicted] = self.files()?;
         let files = [vram.try_clone()?, evicted.try_clone()?];
-        let written = DirtyBitmap::begin_paused(departing.memories())?.into_pending();
+        let written = DirtyBitmap::begin_paused(self.job.departing.memories())?.into_pending();
         Ok(HandedDevice { state, files, written })
+    }
+
+    fn files(&self) -> Result<&[File; 2], MigrationError> {
+        let none = || {
+            let why =
+                "its local memory is the device's own (--local-memory device), which does not go over yet";
+            MigrationError::State(why.to_owned())
+        };
+        self.job.departing.files.as_ref().ok_or_else(none)
     }
 }

@@ -89,7 +89,7 @@ impl Engine {
         }
         for request in std::mem::take(&mut self.requests) {
             match request {
-                Request::Begin { .. } => {}
+                Request::Begin { .. } | Request::Move { .. } => {}
                 Request::AddSegment { segment, serial, .. } => {
                     self.segments = serial;
                     self.say(&Response::SegmentAdded { segment, serial, address: None });
