@@ -295,6 +295,10 @@ fn answer(line: &[u8], (access, caller): (&Access, Caller), handler: &Handler) -
         let looks = "status, vram, metrics, migration and timeline";
         return refusal(format!("this socket is for looking only: {looks}; asked by {caller}"));
     }
+    if verb.names_a_program() && ![0, geteuid().as_raw()].contains(&caller.user) {
+        let only = "only root and the daemon's own user may name the program that goes on";
+        return refusal(format!("{only}; asked by {caller}"));
+    }
     let changes = verb.changes().then(|| logged(&verb));
     let _span = changes.is_some().then(|| {
         let Caller { user, process } = caller;

@@ -284,6 +284,11 @@ pub enum VgpuVerb {
 }
 
 impl Verb {
+    /// Whether it has the daemon execute a program that it names.
+    pub const fn names_a_program(&self) -> bool {
+        matches!(self, Self::Upgrade { binary: Some(_) })
+    }
+
     /// Whether it changes nothing, so that a socket for looking takes it.
     pub const fn only_looks(&self) -> bool {
         matches!(self, Self::Status | Self::Vram | Self::Metrics | Self::Migration | Self::Timeline { .. })

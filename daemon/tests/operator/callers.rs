@@ -135,6 +135,23 @@ fn users_that_are_listed_are_answered_and_others_are_told_what_they_are_and_take
 }
 
 #[test]
+fn a_user_that_is_listed_names_no_program_for_the_daemon_to_execute() {
+    if !geteuid().is_root() {
+        eprintln!("only root can ask as another user");
+        return;
+    }
+    let served = served(&format!("control-user = \"root,{LISTED}\"\n"));
+    let upgrade = r#"{"verb":"upgrade","binary":"/nonexistent/campanile"}"#;
+    let why = ask_as(LISTED, &served.folder.file("control"), &verb(upgrade)).unwrap_err();
+    assert!(
+        why.contains("only root and the daemon's own user") && why.contains(&format!("uid {LISTED}")),
+        "{why}"
+    );
+    let why = ask_as(0, &served.folder.file("control"), &verb(upgrade)).unwrap_err();
+    assert!(why.contains("/nonexistent/campanile: No such file"), "{why}");
+}
+
+#[test]
 fn a_flood_of_strangers_is_no_flood_of_the_log() {
     if !geteuid().is_root() {
         eprintln!("only root can ask as another user");

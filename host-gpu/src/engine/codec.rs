@@ -627,7 +627,7 @@ mod tests {
                 refused(&packet, descriptors)
             };
             assert_eq!(spoilt(0, 0x3145_5043 + 1), WireError::Magic(0x3145_5043 + 1));
-            for kind in [0, 3, 0x15, 0x7f, 0x87, u32::MAX] {
+            for kind in [0, 3, 0x16, 0x7f, 0x8a, u32::MAX] {
                 assert_eq!(spoilt(4, kind), WireError::Kind(kind));
             }
         }
@@ -670,7 +670,7 @@ mod tests {
         set(&mut packet, HEADER + 8, 1);
         assert!(matches!(Response::decode(&packet, 0), Err(WireError::Field { .. })), "an address of none");
         let start = starts()[0].0.encode(&[], 8).unwrap();
-        for (at, value) in [(32, 2), (36, 3), (40, 4), (40, START_WITHOUT_DEVICE), (52, 1)] {
+        for (at, value) in [(32, 2), (36, 3), (40, 16), (40, START_WITHOUT_DEVICE), (52, 1)] {
             let mut packet = start.clone();
             set(&mut packet, HEADER + at, value);
             let came = Start::decode(&packet, 8);
