@@ -18,6 +18,7 @@ pub mod holding;
 pub mod local_choice;
 mod local_memory;
 pub mod options;
+mod predecessor;
 pub mod premises;
 pub mod probe;
 pub mod source;

@@ -34,9 +34,10 @@ use super::ground::Served;
 use super::ground::whole;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
+use super::predecessor::Changes;
+use super::predecessor::upgrade;
 use super::source::Source;
 use super::source::Wanted;
-use super::upgrade::predecessor as upgrade;
 use super::upgrade::successor::Changed;
 use super::upgrade::successor::Succession;
 use super::vgpu::Vgpu;
@@ -417,7 +418,7 @@ impl Estate for Premises {
     fn upgrade(&self, binary: Option<&Path>) -> Result<Value, Objected> {
         let state = self.state();
         let line = self.source()?.command_line();
-        let mut estate = upgrade::Estate::default();
+        let mut estate = Changes::default();
         for Tenant { options, origin, set, .. } in &state.tenants {
             if let Origin::Made(spec) = origin {
                 estate.made.push(spec.clone());
@@ -427,7 +428,7 @@ impl Estate for Premises {
             }
         }
         let served = state.tenants.iter().map(|tenant| &tenant.served);
-        upgrade::upgrade(&self.builder, binary, line, served, estate).map_err(|why| {
+        upgrade(&self.builder, binary, line, served, estate).map_err(|why| {
             log::error!("upgrade: {why}; this daemon goes on");
             Objected(format!("{why}; the daemon goes on as it was"))
         })

@@ -280,7 +280,6 @@ pub(super) fn resume(
     if shell.shell.features != 0 {
         say(SET_FEATURES, Some(shell.shell.features))?;
     }
-    drop(say);
     descriptors::replace(&mut handler, stream).map_err(text)?;
     session.take_up(&shell, files)?;
     log::info!("{}: the front-end goes on with this daemon", session.name);

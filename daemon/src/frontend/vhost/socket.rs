@@ -183,7 +183,7 @@ impl<F: Factory> Server<F> {
     fn take_up(&mut self, inherited: Inherited) -> Next {
         let Inherited { handed, ready, go } = inherited;
         let device = self.begin(&handed.stream);
-        let said = device.as_ref().map(|_| ()).map_err(|error| whole(error));
+        let said = device.as_ref().map(|_| ()).map_err(whole);
         let is_told = ready.send(said).is_ok();
         // The predecessor goes on with it where none of this daemon ever takes it up.
         if !is_told || device.is_err() || go.recv().is_err() {

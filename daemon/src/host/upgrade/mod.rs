@@ -20,8 +20,9 @@
 //! **Failure.** Whatever fails before `Go` (the binary does not start, reads no such format, refuses the configuration, cannot restore
 //! a device, is too slow), the successor is killed and waited for, and the predecessor goes on: its guests have seen a pause. After
 //! `Go` a connection that cannot be taken up ends, as if the daemon had ended for that VM.
+//!
+//! The predecessor's side is `host::predecessor`, above the vGPUs that are served, and these are above what is here.
 
 pub(super) mod channel;
 pub(super) mod message;
-pub(super) mod predecessor;
 pub mod successor;

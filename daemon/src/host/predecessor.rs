@@ -22,16 +22,16 @@ use std::time::Instant;
 use serde_json::Value;
 use serde_json::json;
 
-use super::channel::Channel;
-use super::message::FORMAT;
-use super::message::Handed;
-use super::message::HandedVgpu;
-use super::message::NamedSocket;
-use super::message::Said;
-use super::successor::IS_SUCCESSOR;
+use super::builder::Builder;
+use super::ground::Served;
+use super::upgrade::channel::Channel;
+use super::upgrade::message::FORMAT;
+use super::upgrade::message::Handed;
+use super::upgrade::message::HandedVgpu;
+use super::upgrade::message::NamedSocket;
+use super::upgrade::message::Said;
+use super::upgrade::successor::IS_SUCCESSOR;
 use crate::frontend::vhost::parking::Parked;
-use crate::host::builder::Builder;
-use crate::host::ground::Served;
 use crate::migration::source::handover::Holding;
 use crate::open_sockets;
 use crate::service_manager;
@@ -52,12 +52,12 @@ const RESTORE_LIMIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// Why it cannot: all goes on here.
-pub(in crate::host) fn upgrade<'t>(
+pub(super) fn upgrade<'t>(
     builder: &Builder,
     binary: Option<&Path>,
     line: Vec<OsString>,
     served: impl Iterator<Item = &'t Served>,
-    estate: Estate,
+    estate: Changes,
 ) -> Result<Value, String> {
     let binary = binary.map_or_else(own_program, |binary| Ok(binary.to_owned()))?;
     let successor = Successor::start(binary, line, builder)?;
@@ -106,11 +106,11 @@ struct Done {
 
 /// What goes over beside vGPUs with a VM.
 #[derive(Debug, Default)]
-pub(in crate::host) struct Estate {
+pub(super) struct Changes {
     /// vGPUs that the operator has made, as he said.
-    pub(in crate::host) made: Vec<String>,
+    pub(super) made: Vec<String>,
     /// What the operator has set, by vGPU.
-    pub(in crate::host) set: BTreeMap<String, Vec<String>>,
+    pub(super) set: BTreeMap<String, Vec<String>>,
 }
 
 /// A vGPU that stands still. It goes on when this is dropped.
@@ -259,7 +259,7 @@ impl<'a> Successor<'a> {
     fn hand_over<'t>(
         mut self,
         tenants: impl Iterator<Item = &'t Served>,
-        estate: Estate,
+        estate: Changes,
     ) -> Result<Done, String> {
         let begun = Instant::now();
         let (mut standing, mut handed) = (Vec::new(), Vec::new());
@@ -269,7 +269,7 @@ impl<'a> Successor<'a> {
             handed.extend(stands.record().map_err(of_vgpu)?);
             standing.push(stands);
         }
-        let Estate { made, set } = estate;
+        let Changes { made, set } = estate;
         let vgpus = u32::try_from(handed.len()).unwrap_or(u32::MAX);
         self.say(&Handed::Estate { made, set: set.into_iter().collect(), vgpus }, &[])?;
         for (vgpu, files) in handed {
