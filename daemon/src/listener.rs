@@ -84,6 +84,8 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode; none of a file that another made, and removes.
     file: Option<(u64, u64)>,
+    /// A daemon before this one has made it.
+    is_inherited: bool,
     _registered: Registered,
 }
 
@@ -153,7 +155,9 @@ impl Listener {
 
     fn with(path: &Path, make: impl FnOnce(&Path) -> io::Result<UnixListener>) -> Result<Self, SocketError> {
         let failed = |source| SocketError::Bind { path: path.into(), source };
-        let (socket, has_file) = if let Some(socket) = open_sockets::take(path.as_os_str()) {
+        let inherited = open_sockets::take(path.as_os_str());
+        let is_inherited = inherited.is_some();
+        let (socket, has_file) = if let Some(socket) = inherited {
             (UnixListener::from(socket.socket), socket.has_file)
         } else if let Some(socket) = service_manager::claim(path) {
             log::info!("{}: handed over by the service manager", path.display());
@@ -166,13 +170,14 @@ impl Listener {
         let of_file = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let file = has_file.then(|| fs::symlink_metadata(path).map(of_file)).transpose().map_err(failed)?;
         let registered = open_sockets::register(path.as_os_str(), &socket, has_file).map_err(failed)?;
-        Ok(Self { socket, path: path.into(), file, _registered: registered })
+        Ok(Self { socket, path: path.into(), file, is_inherited, _registered: registered })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let Some(made) = self.file.filter(|_| !open_sockets::are_left()) else { return };
+        let is_anothers = open_sockets::are_left() || self.is_inherited && open_sockets::are_on_trial();
+        let Some(made) = self.file.filter(|_| !is_anothers) else { return };
         let path = self.path.clone();
         // The thread that served it may remove nothing.
         let removed = outside::run(move || {

@@ -43,6 +43,7 @@ struct Entry {
 static OPEN: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 static INHERITED: Mutex<Vec<OpenSocket>> = Mutex::new(Vec::new());
 static IS_LEFT: AtomicBool = AtomicBool::new(false);
+static IS_ON_TRIAL: AtomicBool = AtomicBool::new(false);
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -90,9 +91,20 @@ pub fn are_left() -> bool {
     IS_LEFT.load(Ordering::Acquire)
 }
 
-/// Takes over the sockets of a predecessor.
+/// Takes over the sockets of a predecessor. It may still go on itself: until [`settle`] their files are not this process's to remove.
 pub fn inherit(sockets: Vec<OpenSocket>) {
+    IS_ON_TRIAL.store(true, Ordering::Release);
     *locked(&INHERITED) = sockets;
+}
+
+/// The predecessor has left.
+pub fn settle() {
+    IS_ON_TRIAL.store(false, Ordering::Release);
+}
+
+/// Whether the predecessor may still go on.
+pub fn are_on_trial() -> bool {
+    IS_ON_TRIAL.load(Ordering::Acquire)
 }
 
 /// The socket of this name, if the predecessor had it, and nothing has taken it yet.

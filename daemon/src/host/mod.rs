@@ -23,6 +23,7 @@ pub mod premises;
 pub mod probe;
 pub mod source;
 pub mod start;
+mod tenants;
 pub mod tracking;
 pub mod upgrade;
 pub mod vgpu;

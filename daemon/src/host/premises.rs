@@ -9,7 +9,6 @@
 //! One change at a time. A vGPU that files name is as they say after each reload; one that `ctl vgpu add` has made stays until it is
 //! removed. What the daemon's own options say holds for all, but those that a reload changes as they were at the start.
 
-use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,17 +26,17 @@ use super::changes::Differences;
 use super::changes::take_live;
 use super::changes::take_live_options;
 use super::changes::tuning;
-use super::check::objections;
 use super::error::HostError;
 use super::ground::Ground;
-use super::ground::Served;
 use super::ground::whole;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
-use super::predecessor::Changes;
 use super::predecessor::upgrade;
 use super::source::Source;
 use super::source::Wanted;
+use super::tenants::Origin;
+use super::tenants::State;
+use super::tenants::Tenant;
 use super::upgrade::successor::Changed;
 use super::upgrade::successor::Succession;
 use super::vgpu::Vgpu;
@@ -56,38 +55,6 @@ use crate::vgpu::memory::vidmm::quota::Account;
 
 /// How long a vGPU's thread may take to be tuned.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Where a vGPU comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Origin {
-    /// Command line and files: it goes when they do not name it any more.
-    Configured,
-    /// The operator has made it, as these words say.
-    Made(String),
-}
-
-#[derive(Debug)]
-struct Tenant {
-    /// As it is, whatever files say by now.
-    options: VgpuOptions,
-    origin: Origin,
-    served: Served,
-    /// What the operator has set since, by key.
-    set: BTreeMap<String, String>,
-}
-
-impl Tenant {
-    fn new(options: VgpuOptions, origin: Origin, served: Served) -> Self {
-        Self { options, origin, served, set: BTreeMap::new() }
-    }
-}
-
-#[derive(Debug)]
-struct State {
-    /// Those in force, but for the vGPUs.
-    options: HostOptions,
-    tenants: Vec<Tenant>,
-}
 
 /// All of it.
 #[derive(Debug)]
@@ -179,7 +146,7 @@ impl Premises {
     }
 
     fn admit(&self, state: &mut State, vgpu: VgpuOptions, origin: Origin) -> Result<(), String> {
-        check(state, None, &vgpu)?;
+        state.check(None, &vgpu)?;
         let refused = |why: &str| format!("vGPU {}: {why}", vgpu.name);
         let account = Account::open(vgpu.quota(), &self.ground.pool);
         let account = account.map_err(|error| refused(&format!("vram-min: {error}")))?;
@@ -281,20 +248,6 @@ impl Premises {
     }
 }
 
-/// Whether the daemon can be with this vGPU, in place of the one at `replaced` or besides all.
-fn check(state: &State, replaced: Option<usize>, vgpu: &VgpuOptions) -> Result<(), String> {
-    let mut vgpus: Vec<VgpuOptions> = state.tenants.iter().map(|tenant| tenant.options.clone()).collect();
-    match replaced {
-        Some(at) => vgpus[at] = vgpu.clone(),
-        None => vgpus.push(vgpu.clone()),
-    }
-    let options = HostOptions { vgpus, ..state.options.clone() };
-    match objections(&options).into_iter().next() {
-        Some(objection) => Err(objection.text),
-        None => Ok(()),
-    }
-}
-
 /// What to do where the daemon may make no socket there: what it may was settled when it started.
 fn hint(error: &HostError, socket: &Path) -> String {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -346,7 +299,7 @@ impl Estate for Premises {
                 "vGPU {name}: {fixed} cannot change while it is there; remove it and add it anew"
             )));
         }
-        check(&state, Some(at), &wanted).map_err(Objected)?;
+        state.check(Some(at), &wanted).map_err(Objected)?;
         let changed = Self::change(&mut state, at, &wanted).map_err(Objected)?;
         state.tenants[at].set.extend(values.iter().filter_map(|value| {
             let (key, _) = value.split_once('=')?;
@@ -418,17 +371,8 @@ impl Estate for Premises {
     fn upgrade(&self, binary: Option<&Path>) -> Result<Value, Objected> {
         let state = self.state();
         let line = self.source()?.command_line();
-        let mut estate = Changes::default();
-        for Tenant { options, origin, set, .. } in &state.tenants {
-            if let Origin::Made(spec) = origin {
-                estate.made.push(spec.clone());
-            }
-            if !set.is_empty() {
-                estate.set.insert(options.name.clone(), set.values().cloned().collect());
-            }
-        }
         let served = state.tenants.iter().map(|tenant| &tenant.served);
-        upgrade(&self.builder, binary, line, served, estate).map_err(|why| {
+        upgrade(&self.builder, binary, line, served, state.changes()).map_err(|why| {
             log::error!("upgrade: {why}; this daemon goes on");
             Objected(format!("{why}; the daemon goes on as it was"))
         })

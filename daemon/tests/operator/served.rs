@@ -18,7 +18,7 @@ use tempfile::TempDir;
 pub(crate) const NEVER: Duration = Duration::from_secs(60);
 
 /// What is said in each file: nothing of the machine is changed, and nothing is started ahead.
-const QUIET: &str = "spares = \"off\"\ncpu-latency = \"off\"\ncontrol = \"@/control\"\n";
+pub(crate) const QUIET: &str = "spares = \"off\"\ncpu-latency = \"off\"\ncontrol = \"@/control\"\n";
 
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -23,6 +26,7 @@ use serde_json::json;
 
 use crate::served::Folder;
 use crate::served::NEVER;
+use crate::served::QUIET;
 use crate::served::Served;
 use crate::served::text;
 use crate::served::until;
@@ -78,6 +82,7 @@ impl Line {
         let output = self.served.ctl(&[&["upgrade"], arguments].concat());
         assert_eq!(output.status.code(), Some(4), "{}", text(&output.stdout));
         assert_eq!(self.pid(), before);
+        assert!(["a.sock", "control"].iter().all(|name| self.served.folder.file(name).exists()));
         text(&output.stderr)
     }
 }
@@ -182,6 +187,24 @@ fn cont_03_sockets_go_with_the_vgpus_and_the_last_daemon_removes_their_files() {
 }
 
 #[test]
+fn the_service_manager_is_told_which_process_is_the_service() {
+    let folder = Folder::with(&format!("{QUIET}{}", table("a", "")));
+    let manager = UnixDatagram::bind(folder.file("notify")).unwrap();
+    manager.set_read_timeout(Some(NEVER)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env("NOTIFY_SOCKET", folder.file("notify"));
+    let mut line = Line { served: Served::run(folder, command, &[], Stdio::inherit()), last: None };
+    let pid = line.upgrade()["pid"].as_u64().unwrap();
+    let mut said = Vec::new();
+    while said.last() != Some(&format!("MAINPID={pid}")) {
+        let mut words = [0; 64];
+        let length = manager.recv(&mut words).unwrap();
+        said.push(text(&words[..length]));
+    }
+    assert_eq!(said[0], "READY=1");
+}
+
+#[test]
 fn cont_04_what_the_operator_made_and_set_is_there_after_an_upgrade() {
     let mut line = Line::begin(&table("a", ""));
     let spec = format!("name=b,socket={},vram=64M", line.served.folder.file("b.sock").display());
@@ -260,9 +283,9 @@ fn cont_02_a_program_that_cannot_go_on_is_told_of_and_the_daemon_goes_on() {
 #[test]
 fn a_process_that_no_daemon_has_started_is_no_successor() {
     let folder = Folder::with(&table("a", ""));
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_campanile"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
     command.args(["serve", "--config", &folder.config()]).env("CAMPANILE_SUCCESSOR", "1");
-    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("upgrade: "), "{}", text(&output.stderr));
 }

@@ -195,6 +195,7 @@ impl Succession {
         if said != Handed::Go {
             return Err(unexpected(&said));
         }
+        open_sockets::settle();
         for Waiting { go, .. } in &waiting {
             let _goes_on = go.send(());
         }

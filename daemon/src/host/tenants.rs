@@ -1,0 +1,73 @@
+//! The vGPUs that are served, as the operator wants them.
+
+use std::collections::BTreeMap;
+
+use super::check::objections;
+use super::ground::Served;
+use super::options::HostOptions;
+use super::options::VgpuOptions;
+use super::predecessor::Changes;
+
+/// Where a vGPU comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Command line and files: it goes when they do not name it any more.
+    Configured,
+    /// The operator has made it, as these words say.
+    Made(String),
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    /// As it is, whatever files say by now.
+    pub(super) options: VgpuOptions,
+    pub(super) origin: Origin,
+    pub(super) served: Served,
+    /// What the operator has set since, by key.
+    pub(super) set: BTreeMap<String, String>,
+}
+
+impl Tenant {
+    pub(super) fn new(options: VgpuOptions, origin: Origin, served: Served) -> Self {
+        Self { options, origin, served, set: BTreeMap::new() }
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Those in force, but for the vGPUs.
+    pub(super) options: HostOptions,
+    pub(super) tenants: Vec<Tenant>,
+}
+
+impl State {
+    /// What the operator has made and set since the start.
+    pub(super) fn changes(&self) -> Changes {
+        let mut changes = Changes::default();
+        for Tenant { options, origin, set, .. } in &self.tenants {
+            if let Origin::Made(spec) = origin {
+                changes.made.push(spec.clone());
+            }
+            if !set.is_empty() {
+                changes.set.insert(options.name.clone(), set.values().cloned().collect());
+            }
+        }
+        changes
+    }
+
+    /// Whether the daemon can be with this vGPU, in place of the one at `replaced` or besides all.
+    pub(super) fn check(&self, replaced: Option<usize>, vgpu: &VgpuOptions) -> Result<(), String> {
+        let mut vgpus: Vec<VgpuOptions> = self.tenants.iter().map(|tenant| tenant.options.clone()).collect();
+        match replaced {
+            Some(at) => vgpus[at] = vgpu.clone(),
+            None => vgpus.push(vgpu.clone()),
+        }
+        let options = HostOptions { vgpus, ..self.options.clone() };
+        match objections(&options).into_iter().next() {
+            Some(objection) => Err(objection.text),
+            None => Ok(()),
+        }
+    }
+}
