@@ -19,6 +19,8 @@ use super::verb::Verb;
 pub const MAX_ANSWER: usize = 64 << 20;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an upgrade may take: a daemon starts, and takes every vGPU over.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(240);
 
 /// An answer as it goes over the socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,7 +65,8 @@ pub enum ClientError {
 pub fn ask(path: &Path, verb: &Verb) -> Result<Value, ClientError> {
     let connect = |source| ClientError::Connect { path: path.into(), source };
     let mut stream = UnixStream::connect(path).map_err(connect)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let patience = if matches!(verb, Verb::Upgrade { .. }) { UPGRADE_PATIENCE } else { PATIENCE };
+    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(verb).map_err(|error| ClientError::Answer(error.to_string()))?;
     line.push(b'\n');

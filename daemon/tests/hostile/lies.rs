@@ -25,6 +25,7 @@ pub(crate) fn messages() -> Vec<(&'static str, u32, Vec<u8>)> {
     let refused = wire::Refused { reason_bytes: longest, reserved: 0 };
     let segment_refused = wire::SegmentRefused { segment: 1, reserved: 0, reason_bytes: longest };
     let kernel_refused = wire::KernelRefused { reason_bytes: longest, ..wire::KernelRefused::default() };
+    let move_refused = wire::MoveRefused { reason_bytes: longest, ..wire::MoveRefused::default() };
     let create = wire::CreateKernel { source_bytes: 1, ..wire::CreateKernel::default() };
     let started = wire::Started { vram: u64::MAX, is_cpu: 1, device_bytes: 1, ..Default::default() };
     vec![
@@ -35,6 +36,7 @@ pub(crate) fn messages() -> Vec<(&'static str, u32, Vec<u8>)> {
         ("REMOVE_SEGMENT", wire::REMOVE_SEGMENT, wire::RemoveSegment::default().as_bytes().to_vec()),
         ("CREATE_KERNEL", wire::CREATE_KERNEL, text(create.as_bytes(), b"x")),
         ("DESTROY_KERNEL", wire::DESTROY_KERNEL, wire::DestroyKernel::default().as_bytes().to_vec()),
+        ("MOVE", wire::MOVE, wire::Move { bytes: 4096, ..wire::Move::default() }.as_bytes().to_vec()),
         ("STARTED", wire::STARTED, text(started.as_bytes(), b"x")),
         ("REFUSED", wire::REFUSED, text(refused.as_bytes(), &reason)),
         ("SEGMENT_ADDED", wire::SEGMENT_ADDED, wire::SegmentAdded::default().as_bytes().to_vec()),
@@ -42,11 +44,14 @@ pub(crate) fn messages() -> Vec<(&'static str, u32, Vec<u8>)> {
         ("KERNEL_CREATED", wire::KERNEL_CREATED, wire::KernelCreated::default().as_bytes().to_vec()),
         ("KERNEL_REFUSED", wire::KERNEL_REFUSED, text(kernel_refused.as_bytes(), &reason)),
         ("KERNEL_DESTROYED", wire::KERNEL_DESTROYED, wire::KernelDestroyed::default().as_bytes().to_vec()),
+        ("MOVED", wire::MOVED, wire::Moved::default().as_bytes().to_vec()),
+        ("MOVE_REFUSED", wire::MOVE_REFUSED, text(move_refused.as_bytes(), &reason)),
+        ("ALLOCATED", wire::ALLOCATED, wire::Passport::default().as_bytes().to_vec()),
     ]
 }
 
 /// Constants of the protocol's module of messages that are no type.
-pub(crate) const NO_TYPES: [&str; 14] = [
+pub(crate) const NO_TYPES: [&str; 20] = [
     "MAGIC",
     "MAX_DESCRIPTORS",
     "MAX_NAME_BYTES",
@@ -61,4 +66,10 @@ pub(crate) const NO_TYPES: [&str; 14] = [
     "TRACKING_BOUND_RANGES",
     "START_SANDBOX",
     "START_DEVICE",
+    "START_LOCAL",
+    "START_ALLOCATE",
+    "SIDE_ZERO",
+    "SIDE_LOCAL",
+    "SIDE_VISIBLE",
+    "SIDE_EVICTED",
 ];
