@@ -259,3 +259,78 @@ fn whole(error: &ConnectionError) -> String {
     let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
     format!("{error}{}", cause.unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::io::Read;
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::sync::OnceLock;
+    use std::time::Duration;
+
+    use super::Counters;
+    use super::Device;
+    use super::Stop;
+    use super::VgpuSocket;
+    use crate::frontend::vhost::answers::Answers;
+    use crate::frontend::vhost::device::Offer;
+    use crate::frontend::vhost::device::WindowError;
+    use crate::frontend::vhost::malformed::MalformedChain;
+    use crate::frontend::vhost::ticket::Ticket;
+    use crate::guest_ram::memory::GuestRam;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A device that is freed only when its socket ends.
+    struct Slow(Arc<OnceLock<Arc<Stop>>>);
+
+    impl Device for Slow {
+        fn offer(&self) -> io::Result<Offer> {
+            let (features, config, aperture) = (0, Vec::new(), None);
+            Ok(Offer { features, queues: 1, config, smallest_answer: 0, aperture, migrates: false })
+        }
+        fn command(&mut self, _: u16, _: &[u8], _: Ticket, _: &mut Answers) {}
+        fn malformed(&mut self, _: u16, _: MalformedChain, _: Ticket, _: &mut Answers) {}
+        fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn event(&mut self, _: &mut Answers) {}
+        fn memory_changed(&mut self, _: Arc<GuestRam>, _: &mut Answers) {}
+        fn window(&mut self, _: Result<(), WindowError>, _: &mut Answers) {}
+        fn reset(&mut self) {}
+    }
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let stop = self.0.get().expect("the test has set it");
+            assert!(stop.parking.bell().wait(Some(LONG)), "the socket never ended");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_another_process_has_is_not_shut_down_while_its_device_is_freed_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let stop = Arc::new(OnceLock::new());
+        let its_stop = Arc::clone(&stop);
+        let factory = move || Ok(Box::new(Slow(Arc::clone(&its_stop))) as Box<dyn Device>);
+        let socket = VgpuSocket::spawn(&path, factory, Arc::new(Counters::default())).unwrap();
+        stop.set(Arc::clone(&socket.stop)).unwrap();
+        let mut front_end = UnixStream::connect(&path).unwrap();
+        let parked = loop {
+            let parked = socket.park(LONG).unwrap();
+            if parked.is_connected {
+                break parked;
+            }
+        };
+        let handed = parked.record(LONG).unwrap();
+        parked.leave();
+        socket.shutdown();
+        front_end.set_nonblocking(true).unwrap();
+        assert_eq!(front_end.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(handed);
+        assert_eq!(front_end.read(&mut [0; 1]).unwrap(), 0);
+    }
+}
