@@ -107,6 +107,8 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
+    use signal_hook::iterator::Signals;
+
     use super::LIVE;
     use super::Reread;
     use crate::cli::configured;
@@ -115,8 +117,6 @@ mod tests {
     use crate::vgpu::tdr::policy::DebugMode;
     use crate::vgpu::tdr::policy::Level;
     use crate::vgpu::tdr::policy::Policy;
-    use signal_hook::iterator::Signals;
-
     use crate::vgpu::tdr::policy::Readmission;
 
     #[test]

@@ -107,7 +107,7 @@ struct Done {
 /// What goes over beside vGPUs with a VM.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// vGPUs that the operator has made, as he said.
+    /// vGPUs that the operator has made, in the operator's words.
     pub(super) made: Vec<String>,
     /// What the operator has set, by vGPU.
     pub(super) set: BTreeMap<String, Vec<String>>,

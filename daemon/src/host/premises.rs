@@ -91,8 +91,8 @@ impl Premises {
         Ok(Arc::new(Self { ground: Arc::new(ground), builder, roster, source, state }))
     }
 
-    /// Goes on with what a predecessor has handed over: what the operator has made there, all guests, and what he has set, which their
-    /// threads take.
+    /// Goes on with what a predecessor has handed over: vGPUs that the operator has made there, all guests, and values that the
+    /// operator has set, which the guests' threads take.
     ///
     /// # Errors
     /// Something of it cannot be; the predecessor goes on.

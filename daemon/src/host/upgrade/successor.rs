@@ -68,9 +68,9 @@ pub struct Succession {
 /// What the operator has changed while the predecessor served.
 #[derive(Debug, Default)]
 pub(in crate::host) struct Changed {
-    /// vGPUs that he has made, as he said.
+    /// vGPUs that were made, as the operator said.
     pub(in crate::host) made: Vec<String>,
-    /// What he has set, by vGPU.
+    /// What was set, by vGPU.
     pub(in crate::host) set: Vec<(String, Vec<String>)>,
 }
 
