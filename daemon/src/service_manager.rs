@@ -15,6 +15,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 
 use listenfd::ListenFd;
@@ -40,6 +41,8 @@ pub enum HandedError {
     },
 }
 
+/// The process's own.
+static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
 /// Those that no option has taken yet. The environment that they come from is the whole process's, too.
 static HANDED: Mutex<Vec<(PathBuf, UnixListener)>> = Mutex::new(Vec::new());
 
@@ -101,19 +104,37 @@ pub fn say_main_process(pid: u32) {
     say(&format!("MAINPID={pid}"));
 }
 
-fn say(words: &str) {
+/// Finds the service manager. Call it once, before anything is confined: later no thread may connect to it.
+pub fn open() {
     let Some(address) = env::var_os("NOTIFY_SOCKET") else { return };
-    if let Err(error) = notify(&address, words) {
-        log::warn!("NOTIFY_SOCKET {}: {error}", address.display());
+    match connect(&address) {
+        Ok(socket) => drop(SOCKET.set(socket)),
+        Err(error) => log::warn!("NOTIFY_SOCKET {}: {error}", address.display()),
     }
 }
 
-fn notify(address: &OsStr, words: &str) -> io::Result<()> {
+/// Where it hears this process, if it does.
+pub(crate) fn socket() -> Option<&'static UnixDatagram> {
+    SOCKET.get()
+}
+
+fn say(words: &str) {
+    if let Some(socket) = socket()
+        && let Err(error) = socket.send(words.as_bytes())
+    {
+        log::warn!("NOTIFY_SOCKET: {error}");
+    }
+}
+
+/// A socket whose datagrams go to this address, as `NOTIFY_SOCKET` has it.
+pub(crate) fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
     let address = match address.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
     };
-    UnixDatagram::unbound()?.send_to_addr(words.as_bytes(), &address).map(drop)
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    Ok(socket)
 }
 
 #[cfg(test)]
@@ -130,8 +151,8 @@ pub(crate) mod tests {
     use super::HandedError;
     use super::check_claimed;
     use super::claim;
+    use super::connect;
     use super::hand_over;
-    use super::notify;
 
     /// Held by each test that hands a socket over, where tests share a process.
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
@@ -175,11 +196,11 @@ pub(crate) mod tests {
             (UnixDatagram::bind(&path).unwrap(), path.clone().into_os_string()),
             (UnixDatagram::bind_addr(&abstract_name).unwrap(), format!("@{name}").into()),
         ] {
-            notify(&address, "READY=1").unwrap();
+            connect(&address).unwrap().send(b"READY=1").unwrap();
             let mut said = [0; 16];
             let length = socket.recv(&mut said).unwrap();
             assert_eq!(&said[..length], b"READY=1");
         }
-        assert!(notify(folder.path().join("absent").as_os_str(), "READY=1").is_err());
+        assert!(connect(folder.path().join("absent").as_os_str()).is_err());
     }
 }

@@ -134,6 +134,10 @@ pub struct ServeArguments {
     /// Account to serve as, once what only root can open is open: NAME or UID, and where wanted :GROUP or :GID.
     #[arg(long, value_name = "USER")]
     pub user: Option<UserSpec>,
+    /// Be a small process that starts the daemon, keeps what its VMs need of it, and starts another that goes on with them when it is
+    /// killed. Under systemd FileDescriptorStoreMax= and Restart= do that.
+    #[arg(long)]
+    pub respawn: bool,
     /// Let the daemon itself keep its privileges (for debugging, and for kernels without landlock or seccomp).
     #[arg(long, conflicts_with = "user")]
     pub no_confinement: bool,

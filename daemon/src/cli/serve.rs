@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use anyhow::bail;
 use campanile_host_gpu::descriptors;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
@@ -14,12 +15,14 @@ use signal_hook::iterator::Signals;
 use super::args::ServeArguments;
 use super::configured;
 use super::configured::Configured;
+use super::exit::DaemonEnded;
 use super::options::serve_options;
 use super::reload::Reread;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;
 use crate::host::check::objections;
+use crate::host::keeper;
 use crate::host::options::HostOptions;
 use crate::host::start::Host;
 use crate::host::start::open_awake;
@@ -43,22 +46,44 @@ pub fn start(command_line: impl IntoIterator<Item = OsString>) -> anyhow::Result
     Ok(Host::start(held_options(&configured)?)?)
 }
 
-/// Serves until SIGTERM or SIGINT, or until a successor serves.
+/// Serves until SIGTERM or SIGINT, or until a successor serves; or keeps a process that does.
 pub fn run(_arguments: ServeArguments) -> anyhow::Result<()> {
     let succession = Succession::begin()?.map(Arc::new);
-    let served = serve(succession.clone());
+    let line: Vec<OsString> = env::args_os().collect();
+    match succession {
+        None if keeper::is_kept() => keeper::receive().context("standard input, from the keeper")?,
+        None if wants_keeper(&line) => return keep(line),
+        _ => {}
+    }
+    let served = serve(succession.clone(), line);
     if let (Err(error), Some(succession)) = (&served, succession) {
         succession.fail(&format!("{error:#}"));
     }
     served
 }
 
-fn serve(succession: Option<Arc<Succession>>) -> anyhow::Result<()> {
+/// Whether this process is to be a keeper. What is wrong with the configuration is for the daemon to say.
+fn wants_keeper(line: &[OsString]) -> bool {
+    configured::read(line.to_vec()).is_ok_and(|configured| configured.arguments.respawn)
+}
+
+fn keep(line: Vec<OsString>) -> anyhow::Result<()> {
+    if env::var_os("LISTEN_FDS").is_some() {
+        bail!("--respawn: a service manager has handed sockets over; let it start the daemon again (Restart=on-failure)");
+    }
+    match keeper::run(line).context("keeping a daemon")? {
+        keeper::Ended::With(0) => Ok(()),
+        keeper::Ended::With(code) => Err(DaemonEnded(code).into()),
+        keeper::Ended::GivenUp => bail!("--respawn: the daemon is killed over and over"),
+    }
+}
+
+fn serve(succession: Option<Arc<Succession>>, line: Vec<OsString>) -> anyhow::Result<()> {
+    service_manager::open();
     service_manager::take_sockets()?;
     // Also what a service manager or a shell left open.
     descriptors::close_all_on_exec().context("keeping descriptors from engines (Linux 5.11 or newer)")?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
-    let line: Vec<OsString> = env::args_os().collect();
     let configured = configured::read(line.clone())?;
     configured.arguments.log_level.set();
     configured.arguments.log_format.set();

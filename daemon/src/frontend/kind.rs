@@ -11,6 +11,7 @@ use super::waiting::Command;
 use super::waiting::Due;
 use super::waiting::WaitingList;
 use crate::guest_ram::memory::GuestRam;
+use crate::ledger::lost::Lost;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 
@@ -61,6 +62,9 @@ pub trait Front: Sized + Send {
             self.answer(vgpu, due, answers);
         }
     }
+
+    /// A daemon that was killed has left these names: what they named is gone.
+    fn begin_bereft(&mut self, _lost: &Lost) {}
 
     /// After everything that happens, while the session runs.
     fn look(&mut self, _vgpu: &mut Vgpu<Self::Command>, _answers: &mut Answers) {}

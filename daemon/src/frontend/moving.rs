@@ -13,7 +13,9 @@ use crate::migration::endpoint::Endpoint;
 use crate::migration::endpoint::Right;
 use crate::migration::endpoint::Snapshot;
 use crate::migration::endpoint::adopt;
+use crate::ledger::lost::Lost;
 use crate::migration::error::MigrationError;
+use crate::migration::handed::Becomes;
 use crate::migration::quiesce::Wanted;
 use crate::migration::source::departure::Thaw;
 use crate::migration::state;
@@ -41,7 +43,10 @@ impl<F: Front> FrontDevice<F> {
         {
             let vgpu = &mut device.vgpu;
             adopt(&mut vgpu.session, &vgpu.config, memories).map_err(io::Error::other)?;
-            device.take_over(&state).map_err(io::Error::other)?;
+            match state {
+                Becomes::Whole(state) => device.take_over(&state).map_err(io::Error::other)?,
+                Becomes::Lost(lost) => device.begin_bereft(&lost),
+            }
             match begins {
                 Begins::Detached(file) => {
                     device.vgpu.right = Some(Right::File(Arc::clone(&endpoint), file));
@@ -60,6 +65,16 @@ impl<F: Front> FrontDevice<F> {
         endpoint.attach(&device.vgpu.session).map_err(io::Error::other)?;
         device.vgpu.endpoint = Some(endpoint);
         Ok(device)
+    }
+
+    /// Begins with nothing but the names that the guest's driver knows from a daemon that was killed.
+    fn begin_bereft(&mut self, lost: &Lost) {
+        for context in &lost.contexts {
+            if let Err(refusal) = self.vgpu.session.create_context(*context) {
+                log::warn!("{}: context {context} is lost with its devices: {refusal:?}", self.vgpu.name());
+            }
+        }
+        self.front.begin_bereft(lost);
     }
 
     /// The state of what stands still, and then its memories, on a thread that may wait for a peer.

@@ -92,6 +92,7 @@ impl<C: Command> Vgpu<C> {
         self.waiting.clear();
         self.freeze = Freeze::No;
         self.session.reset();
+        self.config.ledger.forget_guest();
         self.begin_anew();
         if !self.config.window {
             self.session.set_window(false);

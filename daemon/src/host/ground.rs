@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::dirty::method::Method;
@@ -17,7 +18,9 @@ use super::options::FrontOptions;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
 use super::probe::allocate_local;
-use super::upgrade::successor::Succession;
+use super::upgrade::inheritance::Inheritance;
+use super::upgrade::inheritance::Resumed;
+use super::upgrade::inheritance::Taken;
 use crate::confine::confiner::Confiner;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
@@ -26,6 +29,7 @@ use crate::frontend::gpu::device::GpuDevice;
 use crate::frontend::vhost::counters::Counters as ShellCounters;
 use crate::frontend::vhost::device::Device;
 use crate::frontend::vhost::socket::VgpuSocket;
+use crate::ledger::Ledger;
 use crate::listener::Listener;
 use crate::listener::SocketError;
 use crate::migration::target::arrivals::Arrivals;
@@ -67,8 +71,8 @@ pub(super) struct Ground {
     pub(super) keeps_awake: bool,
     /// Where others bring theirs, if they may.
     pub(super) arrivals: OnceLock<Arc<Arrivals>>,
-    /// What the daemon before this one hands over.
-    pub(super) succession: Option<Arc<Succession>>,
+    /// vGPUs that the daemon before this one has served.
+    pub(super) inheritance: Arc<Inheritance>,
 }
 
 /// A vGPU that is served. Dropping it ends its session.
@@ -105,11 +109,16 @@ impl Ground {
         let meters = Arc::new(Meters::default());
         let config = Arc::new(self.config(options, vgpu, &account, &held, (&log, &trackers, &meters))?);
         let endpoint = Arc::new(make_endpoint(options, vgpu, &config)?);
-        let inherited = self.succession.as_ref().and_then(|succession| succession.take(&vgpu.name));
-        let inherited = inherited.map(|(device, connection)| {
+        let counters = Arc::new(Counters::default());
+        let inherited = self.inheritance.take(&vgpu.name).map(|Taken { connection, device, ledger }| {
             endpoint.begin_as_handed(device);
+            if let Some(Resumed { log, words, stored, lost }) = ledger {
+                config.ledger.resume(log, words, stored);
+                counters.devices_lost.fetch_add(lost, Ordering::Relaxed);
+            }
             connection
         });
+        let ledger = Arc::clone(&config.ledger);
         let (orders, notify) = (Arc::clone(&config.orders), Arc::clone(&config.notify));
         let nudged = Arc::clone(&orders);
         let watcher: Arc<Watcher> = Arc::new(move || nudged.nudge());
@@ -117,7 +126,6 @@ impl Ground {
         let (standing, budget) = (Arc::clone(&config.standing), Arc::clone(&config.budget));
         let current = Arc::new(Current::new(config));
         let its_config = Arc::clone(&current);
-        let counters = Arc::new(Counters::default());
         let shell_counters = Arc::new(ShellCounters::default());
         let session_counters = Arc::clone(&counters);
         let its_endpoint = Arc::clone(&endpoint);
@@ -140,7 +148,7 @@ impl Ground {
         let listener = Listener::bind(&vgpu.socket).map_err(failed)?;
         let its_counters = Arc::clone(&shell_counters);
         let its_log = Arc::clone(&log);
-        let serve = move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters, inherited));
+        let serve = move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters, ledger, inherited));
         let socket = self.confiner.within(Role::Front, &self.reach, serve)?.map_err(failed)?;
         let (mib, path) = (vgpu.vram_bytes >> 20, vgpu.socket.display());
         log::info!("vGPU {}: {mib} MiB, serving {path}", vgpu.name);
@@ -218,6 +226,7 @@ impl Ground {
             d3_after: options.engines.d3_after,
             tracking: self.tracking,
             trackers: Arc::clone(trackers),
+            ledger: Arc::new(Ledger::new(&vgpu.name)),
             meters: Arc::clone(meters),
             sandbox: options.engines.sandbox,
             window: options.window && vgpu.front == FrontOptions::Gpu,

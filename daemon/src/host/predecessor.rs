@@ -32,6 +32,7 @@ use super::upgrade::message::NamedSocket;
 use super::upgrade::message::Said;
 use super::upgrade::successor::IS_SUCCESSOR;
 use crate::frontend::vhost::parking::Parked;
+use crate::migration::handed::Becomes;
 use crate::migration::source::handover::Holding;
 use crate::open_sockets;
 use crate::service_manager;
@@ -149,7 +150,8 @@ impl<'a> Standing<'a> {
         let connection = parked.record(PARK_LIMIT)?;
         let runs = |run: &std::ops::Range<u64>| (run.start, run.end);
         let written = device.written.map(|set| (set.pages(), set.runs().iter().map(runs).collect()));
-        let (name, state) = (known.name.clone(), Bytes(device.state));
+        let Becomes::Whole(state) = device.state else { return Err("it has no state".to_owned()) };
+        let (name, state) = (known.name.clone(), Bytes(state));
         let mut files = vec![OwnedFd::from(connection.stream)];
         files.extend(device.files.map(OwnedFd::from));
         files.extend(connection.files);

@@ -24,6 +24,7 @@ use super::options::HostOptions;
 use super::options::Scheduling;
 use super::premises::Premises;
 use super::probe::probe_compute;
+use super::recovery;
 use super::source::Source as Configuration;
 use super::upgrade::successor::Succession;
 use super::vgpu::Vgpu;
@@ -145,9 +146,13 @@ impl Host {
             Pool::new(options.vram_total, minima).map_err(|error| HostError::Options(error.to_string()))?;
         let mut kept = options.clone();
         kept.holding = holding;
-        if let Some(succession) = &succession {
-            succession.receive()?;
-        }
+        let inheritance = match &succession {
+            Some(succession) => {
+                succession.receive()?;
+                Arc::clone(succession.inheritance())
+            }
+            None => recovery::collect(&options.vgpus),
+        };
         let ground = Ground {
             reach: reach(Role::Front),
             confiner: Arc::clone(&confiner),
@@ -159,11 +164,12 @@ impl Host {
             pool,
             keeps_awake,
             arrivals: OnceLock::new(),
-            succession: succession.clone(),
+            inheritance: Arc::clone(&inheritance),
         };
         let premises = Premises::begin(ground, kept, builder, changes)?;
-        if let Some(succession) = &succession {
-            premises.succeed(succession)?;
+        match &succession {
+            Some(succession) => premises.succeed(succession)?,
+            None => recovery::go_on(&inheritance),
         }
         let arriving = premises.arriving();
         let arrivals = open_door(&options, arriving, &confiner, &reach(Role::Arrivals))?;

@@ -1,5 +1,6 @@
 //! Where one vGPU comes and goes: what its front end of the daemon needs of all this.
 
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use campanile_host_gpu::outside;
 use super::error::MigrationError;
 use super::file::read;
 use super::file::side::SideFiles;
+use super::handed::Becomes;
 use super::handed::HandedDevice;
 use super::id::BundleId;
 use super::lock::locked;
@@ -27,6 +29,8 @@ use super::target::arrivals::Arrivals;
 use super::target::arrivals::Claim;
 use super::target::arriving::Arriving;
 use super::tracked::TrackedMemory;
+use crate::ledger::read::EVICTED;
+use crate::ledger::read::VRAM;
 use crate::vgpu::config::Config;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::session::Session;
@@ -89,7 +93,7 @@ pub struct Snapshot {
     /// The memories.
     pub memories: [Staged; 2],
     /// The state.
-    pub state: State,
+    pub state: Becomes<State>,
     /// How its session begins.
     pub begins: Begins,
 }
@@ -151,6 +155,11 @@ impl Endpoint {
             None => Some([video.file().try_clone()?, video.evicted_file().try_clone()?]),
             Some(_) => None,
         };
+        if let Some([vram, evicted]) = &files {
+            let ledger = &session.config().ledger;
+            ledger.keep(VRAM, vram.as_fd());
+            ledger.keep(EVICTED, evicted.as_fd());
+        }
         self.departure.attach(Departing { immutable, memories, files });
         Ok(())
     }
@@ -225,7 +234,7 @@ impl Endpoint {
         let state = state::decode(&contents.state.ok_or_else(none)?);
         let state = state.map_err(|error| MigrationError::State(error.to_string()))?;
         let begins = if is_detached { Begins::Detached(file) } else { Begins::Running };
-        Ok(Some(Snapshot { memories: stage.memories()?, state, begins }))
+        Ok(Some(Snapshot { memories: stage.memories()?, state: Becomes::Whole(state), begins }))
     }
 }
 

@@ -10,12 +10,22 @@ use super::stage::Staged;
 use super::state;
 use super::state::State;
 use super::target::arriving::Arriving;
+use crate::ledger::lost::Lost;
+
+/// What a device becomes.
+#[derive(Debug)]
+pub enum Becomes<S> {
+    /// What this state is.
+    Whole(S),
+    /// One with nothing in it, as its daemon was killed; but these names.
+    Lost(Lost),
+}
 
 /// The device.
 #[derive(Debug)]
 pub struct HandedDevice {
     /// Its state, encoded.
-    pub state: Vec<u8>,
+    pub state: Becomes<Vec<u8>>,
     /// The files that its memories lie in, by index.
     pub files: [File; 2],
     /// Which of their pages were ever written (DIRTY-31).
@@ -27,8 +37,14 @@ impl HandedDevice {
     ///
     /// # Errors
     /// They cannot.
-    pub(super) fn open(self, vgpu: &Arriving) -> Result<([Staged; 2], State), MigrationError> {
-        let state = state::decode(&self.state).map_err(|error| MigrationError::State(error.to_string()))?;
+    pub(super) fn open(self, vgpu: &Arriving) -> Result<([Staged; 2], Becomes<State>), MigrationError> {
+        let state = match self.state {
+            Becomes::Whole(bytes) => {
+                let state = state::decode(&bytes).map_err(|error| MigrationError::State(error.to_string()))?;
+                Becomes::Whole(state)
+            }
+            Becomes::Lost(lost) => Becomes::Lost(lost),
+        };
         let [vram, evicted] = self.files;
         let [of_vram, of_evicted] = self.written;
         let staged = [(Memory::Vram, vram, of_vram), (Memory::Evicted, evicted, of_evicted)].map(

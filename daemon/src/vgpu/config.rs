@@ -31,6 +31,7 @@ use super::tdr::policy::Policy;
 use super::tdr::reports::Clerk;
 use super::tdr::reports::Reports;
 use super::tdr::standing::Standing;
+use crate::ledger::Ledger;
 use crate::sched::meter::Meters;
 use crate::sched::share::Share;
 use crate::sched::thread::Supervisor;
@@ -91,6 +92,8 @@ pub struct Config {
     pub tracking: Method,
     /// Where others find what its memory's writes are known by.
     pub trackers: Arc<TrackerBoard>,
+    /// What a daemon after this one is to know of it, if this one is killed.
+    pub ledger: Arc<Ledger>,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Whether the front-end is offered a window onto video memory.

@@ -6,6 +6,7 @@ use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::status::Status;
 
 use super::session::Session;
+use crate::ledger::log::Key;
 use crate::vgpu::control::caps::capset;
 use crate::vgpu::control::caps::profile;
 use crate::vgpu::control::devices::Devices;
@@ -40,6 +41,7 @@ impl Session {
         }
         let purse = self.vm.config.budget.process()?;
         let process = Process::new(purse)?;
+        self.vm.config.ledger.put(Key::Context(context), &());
         let context = self.away.new_own_context(&self.vm.objects, context);
         self.vm.objects.processes.insert(context, process);
         Ok(())
@@ -48,6 +50,7 @@ impl Session {
     /// A guest process closes the device, or died: the abnormal end (UMS-128). Fences still open are due.
     pub fn destroy_context(&mut self, context: u32) -> Result<(), Refusal> {
         let own = self.away.own_context(&self.vm.objects, context)?;
+        self.vm.config.ledger.remove(Key::Context(context));
         self.away.contexts.remove(&context);
         if self.hotplug().leaves_process(own) {
             return Ok(());

@@ -80,6 +80,7 @@ pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
         slice: Duration::from_millis(2),
         tracking: Method::Off,
         trackers: Arc::default(),
+        ledger: Arc::default(),
         meters: Arc::default(),
         d3_after: None,
         sandbox: true,

@@ -271,6 +271,7 @@ impl Moving {
             slice: Duration::from_millis(2),
             tracking: Method::BoundRanges,
             trackers: Arc::default(),
+            ledger: Arc::default(),
             meters: Arc::default(),
             d3_after: shape.d3_after,
             sandbox: true,

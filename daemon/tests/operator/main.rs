@@ -6,6 +6,7 @@ mod api;
 mod callers;
 mod check_gpu;
 mod config;
+mod killed;
 mod metrics;
 mod reload;
 mod schema;

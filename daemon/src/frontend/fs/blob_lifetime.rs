@@ -70,7 +70,7 @@ impl Fs {
                 Ok(Made::Now(ticket, now(0)))
             }
             body::MEMORY_APERTURE => {
-                let Some(offset) = self.aperture.take(bytes) else {
+                let Some(offset) = self.take_range(vgpu, owner, bytes) else {
                     return Err((ticket, Refusal::OutOfMemory.into()));
                 };
                 let token = vgpu.new_token();
@@ -81,7 +81,7 @@ impl Fs {
                     vgpu.session.blobs().attach_charged(owner, blob, charge)
                 });
                 if let Err(refusal) = made {
-                    self.aperture.give_back(offset, bytes);
+                    self.give_range_back(vgpu, offset, bytes);
                     return Err((ticket, refusal.into()));
                 }
                 self.blobs.by_name.insert(blob, new(Backing::Aperture { offset }, Stage::Making));
@@ -159,7 +159,7 @@ impl Fs {
         self.answer_reads(vgpu, name, Ok(()), answers);
         let Some(Blob { bytes, backing, .. }) = self.blobs.by_name.remove(&name) else { return };
         if let Backing::Aperture { offset } = backing {
-            self.aperture.give_back(offset, bytes);
+            self.give_range_back(vgpu, offset, bytes);
         }
     }
 

@@ -172,6 +172,7 @@ impl Fs {
         let &Asks { call, file, user, body, .. } = asks;
         if call == Call::Join {
             self.files.join(file, &whole(body)?)?;
+            self.write_file(vgpu, file);
             return Ok(Told::Now(Vec::new()));
         }
         self.files.session(vgpu, file)?;
@@ -195,6 +196,7 @@ impl Fs {
                     None => new_key().map_err(|_| Refusal::Unspecified)?,
                 };
                 self.files.session(vgpu, file)?.key = Some(key);
+                self.write_file(vgpu, file);
                 Ok(Told::Now(key.as_bytes().to_vec()))
             }
             Call::CreateBlob | Call::Join => Err(answer::INVALID),

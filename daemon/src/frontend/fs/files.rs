@@ -18,6 +18,8 @@ use super::limits::MAX_STAGED;
 use super::parked::Asked;
 use super::parked::What;
 use crate::frontend::vgpu::Vgpu;
+use crate::ledger::log::Key as LedgerKey;
+use crate::ledger::lost::FileKind;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
@@ -96,6 +98,7 @@ impl Files {
             Some(OpenFile::Blank) => {
                 vgpu.session.create_context(number)?;
                 self.open.remove(&number);
+                vgpu.config.ledger.put(LedgerKey::File(number), &FileKind::Session(None));
                 log::debug!("{}: session {number} opened", vgpu.name());
             }
             Some(OpenFile::Registrar(_)) => return Err(answer::INVALID),

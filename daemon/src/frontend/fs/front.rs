@@ -30,6 +30,7 @@ use crate::frontend::vhost::ticket::Ticket;
 use crate::frontend::waiting::Due;
 use crate::frontend::waiting::WaitingList;
 use crate::guest_ram::memory::GuestRam;
+use crate::ledger::lost::Lost;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 
@@ -122,6 +123,10 @@ impl Front for Fs {
             }
             self.settle(vgpu, token, outcome, answers);
         }
+    }
+
+    fn begin_bereft(&mut self, lost: &Lost) {
+        self.begin_with(lost);
     }
 
     fn look(&mut self, vgpu: &mut Vgpu<Asked>, answers: &mut Answers) {

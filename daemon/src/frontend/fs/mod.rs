@@ -36,6 +36,7 @@ mod blobs;
 mod calls;
 mod files;
 pub mod front;
+mod ledger;
 pub mod limits;
 mod nodes;
 pub mod parked;

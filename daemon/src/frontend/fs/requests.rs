@@ -140,7 +140,9 @@ impl Fs {
             opcode::OPEN => {
                 only_gpu(node)?;
                 first::<OpenIn>(body)?;
-                Ok(self.files.create()?.as_bytes().to_vec())
+                let opened = self.files.create()?;
+                self.write_file(vgpu, self.files.last);
+                Ok(opened.as_bytes().to_vec())
             }
             opcode::RELEASE => {
                 let (release, _): (ReleaseIn, _) = first(body)?;

@@ -12,7 +12,10 @@ impl Fs {
     /// RELEASE: a session ends as if its process had died, with everything of it.
     pub(super) fn release(&mut self, vgpu: &mut Vgpu<Asked>, number: u32, answers: &mut Answers) {
         self.files.open.remove(&number);
-        let Some(session) = self.files.sessions.remove(&number) else { return };
+        let session = self.files.sessions.remove(&number);
+        self.write_file(vgpu, number);
+        self.end_strays(vgpu, number);
+        let Some(session) = session else { return };
         let waiters: Vec<Token> = session.open.into_values().flatten().collect();
         for waiter in waiters {
             self.settle(vgpu, waiter, Err(Refusal::Context), answers);
@@ -43,7 +46,12 @@ impl Fs {
     /// The file system is mounted anew, or not any more: no file is open.
     pub(super) fn close_all(&mut self, vgpu: &mut Vgpu<Asked>, answers: &mut Answers) {
         self.release_all(vgpu, answers);
-        self.files.open.clear();
+        for number in std::mem::take(&mut self.files.open).into_keys() {
+            self.write_file(vgpu, number);
+        }
+        for file in self.strays.keys().copied().collect::<Vec<_>>() {
+            self.end_strays(vgpu, file);
+        }
     }
 
     /// Every session ends.

@@ -1,5 +1,6 @@
 //! What the fs front keeps.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use rustix::rand::GetRandomFlags;
@@ -28,6 +29,8 @@ pub struct Fs {
     pub(super) blobs: Blobs,
     pub(super) parked: Parked,
     pub(super) aperture: Aperture,
+    /// By file: ranges of the aperture whose blobs were lost with a daemon, which its process may have mapped.
+    pub(super) strays: BTreeMap<u32, Vec<(u64, u64)>>,
 }
 
 /// A random number, for the generation of handles.
@@ -41,6 +44,7 @@ impl Fs {
     pub(super) fn with(options: FsOptions, generation: u32) -> Self {
         let aperture = Aperture::new(options.aperture);
         let files = Files { generation, ..Files::default() };
-        Self { options, files, blobs: Blobs::default(), parked: Parked::default(), aperture }
+        let (blobs, parked, strays) = (Blobs::default(), Parked::default(), BTreeMap::new());
+        Self { options, files, blobs, parked, aperture, strays }
     }
 }

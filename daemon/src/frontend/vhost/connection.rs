@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -35,6 +36,8 @@ use super::window::Waiting;
 use super::worker::Worker;
 use super::worker::WorkerEnd;
 use crate::guest_ram::dirty_log::DirtyLog;
+use crate::ledger::Ledger;
+use crate::ledger::words::Words;
 use crate::poller::Poller;
 
 /// Why a connection ended other than by the front-end hanging up between two messages.
@@ -77,6 +80,7 @@ pub(super) struct Place<'a> {
     pub(super) counters: &'a Arc<Counters>,
     pub(super) waiting: &'a Waiting,
     pub(super) parking: &'a Parking,
+    pub(super) ledger: &'a Arc<Ledger>,
 }
 
 /// Serves one front-end until it hangs up, goes to another process, or something breaks. `handed` is what it said to the process
@@ -87,7 +91,7 @@ pub(super) fn serve(
     device: Box<dyn Device>,
     handed: Option<(Handed, Sender<Result<(), String>>)>,
 ) -> Result<Ended, ConnectionError> {
-    let Place { socket, counters, waiting, parking } = place;
+    let Place { socket, counters, waiting, parking, ledger } = place;
     let mut offer = device.offer().map_err(ConnectionError::Device)?;
     if !(1..=MAX_QUEUES).contains(&offer.queues) {
         return Err(ConnectionError::Queues(offer.queues));
@@ -105,7 +109,14 @@ pub(super) fn serve(
         aperture: Arc::new(Mutex::new(offer.aperture.take().map(Arc::new))),
         window: Arc::default(),
         is_handed_over: Arc::default(),
+        ledger: Arc::clone(ledger),
     };
+    let words = ledger.begin(stream.as_fd());
+    if let Some(words) = &words {
+        for (index, ring) in (0..).zip(shared.rings.iter()) {
+            words.ring(index).into_iter().for_each(|words| ring.lock().write_to(words));
+        }
+    }
     let line = stream.try_clone().map_err(ConnectionError::Host)?;
     let session = Arc::new(Session::new(socket, shared.clone(), offer, Arc::clone(waiting), line));
     let gate = Arc::clone(&shared.gate);
@@ -132,7 +143,7 @@ pub(super) fn serve(
             resumed.map_err(ConnectionError::Handed)
         }
     };
-    let end = opened.and_then(|mut handler| answer(&mut handler, &session, parking));
+    let end = opened.and_then(|mut handler| answer(&mut handler, &session, parking, words.as_deref()));
     is_handed_over.store(matches!(end, Ok(Ended::HandedOver)), Ordering::Release);
     mailbox.post(|mail| mail.exit = true);
     let worked = worker.join().unwrap_or_else(|panic| Err(ConnectionError::Panic(panic_text(&*panic))));
@@ -147,8 +158,12 @@ fn answer(
     handler: &mut BackendReqHandler<Session>,
     session: &Session,
     parking: &Parking,
+    words: Option<&Words>,
 ) -> Result<Ended, ConnectionError> {
+    let set_busy = |is_busy| words.into_iter().for_each(|words| words.set_busy(is_busy));
     loop {
+        session.write_ledger();
+        set_busy(false);
         if handover::wait(&session.line, parking.bell()) == handover::Woken::Bell {
             match parking.stand(Some(&|| session.hand_over())) {
                 Next::GoesOn => continue,
@@ -158,6 +173,7 @@ fn answer(
         if let Err(error) = session.look_for_back_channel() {
             log::debug!("{}: looking at a request: {error}", session.name);
         }
+        set_busy(true);
         let handled = handler.handle_request();
         // The vhost crate receives descriptors that pass to other programs, and keeps the back channel's to itself.
         descriptors::close_all_on_exec().map_err(ConnectionError::Host)?;

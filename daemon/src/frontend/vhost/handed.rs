@@ -72,6 +72,16 @@ pub struct HandedShell {
     pub rings: Vec<Placed>,
 }
 
+/// What is written of a connection for a daemon that is started after this one was killed: without what is in flight, and whether the
+/// window is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// What the front-end has said.
+    pub shell: HandedShell,
+    /// The role of each region's file in the store.
+    pub memory: Vec<String>,
+}
+
 /// A connection on its way.
 #[derive(Debug)]
 pub struct Handed {
@@ -92,6 +102,8 @@ pub struct Inherited {
     pub ready: Sender<Result<(), String>>,
     /// Says when the predecessor has left; hung up, it has not.
     pub go: Receiver<()>,
+    /// There is no predecessor any more that could go on with it.
+    pub is_orphan: bool,
 }
 
 /// A descriptor that the data speaks of is not there.

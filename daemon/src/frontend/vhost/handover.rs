@@ -12,10 +12,12 @@
 //! itself, over a pair of sockets, of which the connection then takes the place.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::io::IoSliceMut;
 use std::io::Write;
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -38,13 +40,19 @@ use super::device::WindowError;
 use super::handed::Files;
 use super::handed::Handed;
 use super::handed::HandedShell;
+use super::handed::Placed;
+use super::handed::Recorded;
 use super::memory_table::Claim;
 use super::memory_table::MemoryTable;
 use super::motion::Load;
 use super::saved::Own;
+use super::saved::SavedRing;
 use super::saved::SavedShell;
 use super::saved::StateError;
+use super::session::Negotiated;
 use super::session::Session;
+use crate::ledger::log::Key;
+use crate::ledger::read::CHANNEL;
 
 /// How long the front-end may take to answer a request for the window that is under way.
 const WINDOW_PATIENCE: Duration = Duration::from_secs(1);
@@ -104,8 +112,9 @@ impl Session {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,
         });
-        if sent.is_some() {
-            self.negotiated().back_channel = sent;
+        if let Some(channel) = sent {
+            self.shared.ledger.keep(CHANNEL, channel.as_fd());
+            self.negotiated().back_channel = Some(channel);
         }
         Ok(())
     }
@@ -140,23 +149,51 @@ impl Session {
             saved.push(state);
             files.extend(its_files);
         }
+        let shell = self.shell(&negotiated, saved, placed, window);
+        Ok(Handed { stream: self.line.try_clone().map_err(failed)?, shell, files })
+    }
+
+    /// What the front-end has said.
+    fn shell(
+        &self,
+        negotiated: &Negotiated,
+        saved: Vec<SavedRing>,
+        rings: Vec<Placed>,
+        window: Option<bool>,
+    ) -> HandedShell {
         let shell = SavedShell {
             features: negotiated.features,
             config: self.config.clone(),
             smallest_answer: self.smallest_answer,
             rings: saved,
         };
-        let shell = HandedShell {
+        HandedShell {
             shell,
             protocol: negotiated.protocol,
             has_asked: negotiated.has_asked,
             is_greeted: negotiated.is_greeted,
             window,
             has_back_channel: negotiated.back_channel.is_some(),
-            regions,
-            rings: placed,
-        };
-        Ok(Handed { stream: self.line.try_clone().map_err(failed)?, shell, files })
+            regions: negotiated.memory.regions(),
+            rings,
+        }
+    }
+
+    /// Writes for a daemon after this one what the front-end has said by now. What is in flight lies elsewhere, and whether the window
+    /// is shown: that is known later.
+    pub(super) fn write_ledger(&self) {
+        let ledger = &self.shared.ledger;
+        let negotiated = self.negotiated();
+        let files: io::Result<Vec<File>> = negotiated
+            .memory
+            .regions()
+            .iter()
+            .filter_map(|region| negotiated.memory.file_of(region))
+            .collect();
+        let Some(memory) = files.ok().and_then(|files| ledger.keep_memory(&files)) else { return };
+        let rings = self.shared.rings.iter().map(|ring| ring.lock().placed()).collect();
+        let shell = self.shell(&negotiated, Vec::new(), rings, None);
+        ledger.put(Key::Connection, &Recorded { shell, memory });
     }
 
     /// Whether the front-end shows the window; waits for an answer that is under way.
@@ -219,6 +256,7 @@ impl Session {
         if let Some(channel) = files.next_if(shell.has_back_channel, "back channel").map_err(missing)? {
             let channel = OwnedFd::from(channel);
             let kept = channel.try_clone().map_err(|error| error.to_string())?;
+            self.shared.ledger.keep(CHANNEL, channel.as_fd());
             self.negotiated().back_channel = Some(kept);
             self.set_backend(Backend::from_stream(UnixStream::from(channel)));
         }

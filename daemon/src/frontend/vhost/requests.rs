@@ -2,6 +2,7 @@
 //! or ask after a state wait for the worker, in bounded time; the others do not wait.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 
 use epoll::Events;
@@ -33,15 +34,27 @@ use super::session::Session;
 use super::state_transfer::Direction;
 use super::worker::Token;
 use crate::guest_ram::dirty_log::LogPages;
+use crate::ledger::read;
 
 /// Where the front-end's own mapping of a region is, asked for by postcopy alone.
 type RegionBase = u64;
 
-/// The eventfd in which a queue is to be signalled, if one was given.
-fn received(index: u8, what: &'static str, fd: Option<File>) -> std::result::Result<Option<Call>, Refusal> {
-    let queue = u16::from(index);
-    let call = fd.map(|fd| Call::new(fd.into())).transpose();
-    call.map_err(|source| Refusal::NoEventfd { queue, what, source })
+impl Session {
+    /// The eventfd in which a queue is to be signalled, if one was given.
+    fn received(
+        &self,
+        index: u8,
+        what: &'static str,
+        fd: Option<File>,
+    ) -> std::result::Result<Option<Call>, Refusal> {
+        let queue = u16::from(index);
+        let call = fd.map(|fd| Call::new(fd.into())).transpose();
+        let call = call.map_err(|source| Refusal::NoEventfd { queue, what, source })?;
+        if let Some(call) = &call {
+            self.shared.ledger.keep(&read::eventfd(what, queue), call.descriptor().as_fd());
+        }
+        Ok(call)
+    }
 }
 
 impl VhostUserBackendReqHandler for Session {
@@ -140,6 +153,7 @@ impl VhostUserBackendReqHandler for Session {
         let kick = OwnedFd::from(fd.ok_or(Refusal::NoKick(queue))?);
         check_eventfd(&kick).map_err(|source| Refusal::NoEventfd { queue, what: "kick", source })?;
         // Edge-triggered, so that the worker need not read it: each write of the guest wakes it up once.
+        self.shared.ledger.keep(&read::eventfd("kick", queue), kick.as_fd());
         let edges = Events::EPOLLIN | Events::EPOLLET;
         let added = self.shared.poller.add(&kick, Token::Ring(index).data(), edges);
         added.map_err(|source| Refusal::BadKick { queue, source })?;
@@ -151,14 +165,14 @@ impl VhostUserBackendReqHandler for Session {
     }
 
     fn set_vring_call(&self, index: u8, fd: Option<File>) -> Result<()> {
-        let ring = self.ring(u32::from(index))?;
-        ring.lock().set_call(received(index, "call", fd)?);
+        let call = self.received(index, "call", fd)?;
+        self.ring(u32::from(index))?.lock().set_call(call);
         Ok(())
     }
 
     fn set_vring_err(&self, index: u8, fd: Option<File>) -> Result<()> {
-        let ring = self.ring(u32::from(index))?;
-        ring.lock().set_error(received(index, "error", fd)?);
+        let error = self.received(index, "error", fd)?;
+        self.ring(u32::from(index))?.lock().set_error(error);
         Ok(())
     }
 

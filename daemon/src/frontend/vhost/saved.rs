@@ -130,6 +130,10 @@ pub struct SavedRing {
     /// What is in flight, answers that wait for the ring first, in their order.
     #[serde(default)]
     pub in_flight: Vec<Parked>,
+    /// In flight when a daemon was killed, whose device knew more than is known now: to be handled as if they came now, in this
+    /// order. Never part of a state.
+    #[serde(skip)]
+    pub repeated: Vec<u16>,
 }
 
 /// The shell's part.

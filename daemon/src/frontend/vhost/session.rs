@@ -40,6 +40,7 @@ use super::ring::Rings;
 use super::ring::state::Based;
 use super::window;
 use crate::guest_ram::dirty_log::DirtyLog;
+use crate::ledger::Ledger;
 use crate::poller::Poller;
 
 /// What the session and its worker share.
@@ -61,6 +62,8 @@ pub(super) struct Shared {
     pub(super) window: Arc<window::Shown>,
     /// The connection goes on, served by another process.
     pub(super) is_handed_over: Arc<AtomicBool>,
+    /// What a daemon after this one is to know.
+    pub(super) ledger: Arc<Ledger>,
 }
 
 impl Shared {

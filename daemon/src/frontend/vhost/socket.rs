@@ -35,6 +35,7 @@ use super::parking::Next;
 use super::parking::Parked;
 use super::parking::Parking;
 use super::window::Waiting;
+use crate::ledger::Ledger;
 use crate::listener::Listener;
 use crate::listener::SocketError;
 
@@ -65,7 +66,7 @@ impl VgpuSocket {
         factory: F,
         counters: Arc<Counters>,
     ) -> Result<Self, SocketError> {
-        Self::serve(Listener::bind(path)?, factory, counters, None)
+        Self::serve(Listener::bind(path)?, factory, counters, Arc::default(), None)
     }
 
     /// As [`Self::spawn`], on a socket that is there, and with the connection that another process has served so far, if there is one.
@@ -76,6 +77,7 @@ impl VgpuSocket {
         listener: Listener,
         factory: F,
         counters: Arc<Counters>,
+        ledger: Arc<Ledger>,
         inherited: Option<Inherited>,
     ) -> Result<Self, SocketError> {
         let path = listener.path().to_owned();
@@ -87,6 +89,7 @@ impl VgpuSocket {
             listener,
             factory,
             counters,
+            ledger,
             waiting: Waiting::default(),
             stop: Arc::clone(&stop),
         };
@@ -146,6 +149,7 @@ struct Server<F> {
     listener: Listener,
     factory: F,
     counters: Arc<Counters>,
+    ledger: Arc<Ledger>,
     waiting: Waiting,
     stop: Arc<Stop>,
 }
@@ -181,14 +185,19 @@ impl<F: Factory> Server<F> {
 
     /// Serves a connection that another process has served so far.
     fn take_up(&mut self, inherited: Inherited) -> Next {
-        let Inherited { handed, ready, go } = inherited;
+        let Inherited { handed, ready, go, is_orphan } = inherited;
         let device = self.begin(&handed.stream);
         let said = device.as_ref().map(|_| ()).map_err(whole);
         let is_told = ready.send(said).is_ok();
-        // The predecessor goes on with it where none of this daemon ever takes it up.
         if !is_told || device.is_err() || go.recv().is_err() {
             self.forget_current();
-            return Next::Leaves;
+            if !is_orphan {
+                // The predecessor goes on with it.
+                return Next::Leaves;
+            }
+            self.ledger.end(false);
+            let _ = handed.stream.shutdown(Shutdown::Both);
+            return Next::GoesOn;
         }
         self.counters.add(Count::Sessions);
         let stream = match handed.stream.try_clone() {
@@ -211,6 +220,7 @@ impl<F: Factory> Server<F> {
     ) -> Next {
         let served = catch_unwind(AssertUnwindSafe(|| session(self)));
         self.forget_current();
+        self.ledger.end(matches!(served, Ok(Ok(Ended::HandedOver))));
         let ended = served.unwrap_or_else(|panic| Err(ConnectionError::Panic(panic_text(&*panic))));
         if !matches!(ended, Ok(Ended::HandedOver)) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -249,8 +259,8 @@ impl<F: Factory> Server<F> {
     }
 
     fn place(&self) -> Place<'_> {
-        let Self { name, counters, waiting, stop, .. } = self;
-        Place { socket: name, counters, waiting, parking: &stop.parking }
+        let Self { name, counters, ledger, waiting, stop, .. } = self;
+        Place { socket: name, counters, waiting, parking: &stop.parking, ledger }
     }
 }
 

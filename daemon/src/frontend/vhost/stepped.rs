@@ -80,6 +80,7 @@ impl Stepped {
             aperture: Arc::new(Mutex::new(None)),
             window: Arc::default(),
             is_handed_over: Arc::default(),
+            ledger: Arc::default(),
         };
         let mut worker = Worker::new(device, shared);
         worker.give_memory(Arc::clone(memory));

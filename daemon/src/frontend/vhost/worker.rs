@@ -27,6 +27,7 @@ use super::session::Shared;
 use super::state_transfer::Done;
 use super::state_transfer::LoadOrder;
 use crate::guest_ram::memory::GuestRam;
+use crate::ledger::log::Key;
 use crate::poller::NO_EVENT;
 
 /// Commands taken from one ring before everything else is looked at again.
@@ -199,6 +200,7 @@ impl Worker {
             self.device.reset();
             self.epoch = mail.epoch;
             self.shared.window.set(None);
+            self.shared.ledger.remove(Key::Window);
             self.motion = Motion::Runs;
             self.is_loaded = false;
         }
@@ -227,6 +229,7 @@ impl Worker {
             && epoch == self.epoch
         {
             self.shared.window.set(Some(state.is_ok()));
+            self.shared.ledger.put(Key::Window, &state.is_ok());
             self.device.window(state, &mut self.answers);
         }
         self.due |= mail.rings;

@@ -5,12 +5,14 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::io::IoSlice;
 use std::io::IoSliceMut;
 use std::io::Read;
 use std::io::Write;
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -51,6 +53,17 @@ impl From<UnixStream> for Channel {
 }
 
 impl Channel {
+    /// The one that this process has as its standard input, which nothing that it starts is to have.
+    ///
+    /// # Errors
+    /// There is no descriptor.
+    pub(in crate::host) fn of_stdin() -> io::Result<Self> {
+        let stream = io::stdin().as_fd().try_clone_to_owned()?;
+        let null = File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&null)?;
+        Ok(Self(UnixStream::from(stream)))
+    }
+
     /// Sends a message and its descriptors; waits up to `limit` wherever the other side does not read.
     ///
     /// # Errors

@@ -24,5 +24,6 @@
 //! The predecessor's side is `host::predecessor`, above the vGPUs that are served, and these are above what is here.
 
 pub(super) mod channel;
+pub(super) mod inheritance;
 pub(super) mod message;
 pub mod successor;

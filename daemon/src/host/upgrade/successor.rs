@@ -1,24 +1,23 @@
 //! The daemon that takes vGPUs over.
 
-use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
-use std::sync::mpsc;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use super::channel::Channel;
+use super::inheritance::Arrived;
+use super::inheritance::Inheritance;
+use super::inheritance::Waiting;
 use super::message::FORMAT;
 use super::message::Handed;
 use super::message::HandedVgpu;
@@ -26,8 +25,8 @@ use super::message::NamedSocket;
 use super::message::OLDEST;
 use super::message::Said;
 use crate::frontend::vhost::handed::Handed as HandedConnection;
-use crate::frontend::vhost::handed::Inherited;
 use crate::host::error::HostError;
+use crate::migration::handed::Becomes;
 use crate::migration::handed::HandedDevice;
 use crate::migration::pages::PageSet;
 use crate::open_sockets;
@@ -40,27 +39,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Pages that a memory may have: 256 TiB.
 const MOST_PAGES: u64 = 1 << 36;
 
-/// A vGPU on its way.
-#[derive(Debug)]
-struct Arrived {
-    connection: HandedConnection,
-    device: HandedDevice,
-}
-
-/// How a vGPU is told to go on, and what came of its device.
-#[derive(Debug)]
-struct Waiting {
-    name: String,
-    ready: Receiver<Result<(), String>>,
-    go: Sender<()>,
-}
-
 /// The predecessor, as long as this daemon does not serve yet.
 #[derive(Debug)]
 pub struct Succession {
     channel: Channel,
-    arrived: Mutex<BTreeMap<String, Arrived>>,
-    waiting: Mutex<Vec<Waiting>>,
+    /// Its vGPUs.
+    inheritance: Arc<Inheritance>,
     /// What the operator has changed there.
     estate: Mutex<Changed>,
 }
@@ -91,13 +75,8 @@ impl Succession {
         if env::var_os(IS_SUCCESSOR).is_none() {
             return Ok(None);
         }
-        let stream = io::stdin().as_fd().try_clone_to_owned().map_err(failed("standard input"))?;
-        // Nothing that this process starts is to have it.
-        let null = File::open("/dev/null").map_err(failed("/dev/null"))?;
-        rustix::stdio::dup2_stdin(&null).map_err(|errno| failed("standard input")(errno.into()))?;
-        let channel = Channel::from(UnixStream::from(stream));
-        let this =
-            Self { channel, arrived: Mutex::default(), waiting: Mutex::default(), estate: Mutex::default() };
+        let channel = Channel::of_stdin().map_err(failed("standard input"))?;
+        let this = Self { channel, inheritance: Arc::default(), estate: Mutex::default() };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         this.say(&Said::Hello { oldest: OLDEST, newest: FORMAT, version })?;
         let (said, files) = this.hear()?;
@@ -153,11 +132,16 @@ impl Succession {
                 runs.into_iter().for_each(|(start, end)| set.insert(start..end));
                 set
             });
-            let device = HandedDevice { state: state.0, files: memories, written };
+            let device = HandedDevice { state: Becomes::Whole(state.0), files: memories, written };
             let connection = HandedConnection { stream, shell, files };
-            locked(&self.arrived).insert(name, Arrived { connection, device });
+            self.inheritance.add(name, Arrived { connection, device, ledger: None });
         }
         Ok(())
+    }
+
+    /// The vGPUs that it hands over.
+    pub(in crate::host) fn inheritance(&self) -> &Arc<Inheritance> {
+        &self.inheritance
     }
 
     /// What the operator has changed there, once.
@@ -165,30 +149,19 @@ impl Succession {
         std::mem::take(&mut *locked(&self.estate))
     }
 
-    /// Takes the device and the connection of a vGPU that a VM has.
-    pub(in crate::host) fn take(&self, name: &str) -> Option<(HandedDevice, Inherited)> {
-        let Arrived { connection, device } = locked(&self.arrived).remove(name)?;
-        let (ready, its_ready) = mpsc::channel();
-        let (go, its_go) = mpsc::channel();
-        locked(&self.waiting).push(Waiting { name: name.to_owned(), ready: its_ready, go });
-        Some((device, Inherited { handed: connection, ready, go: its_go }))
-    }
-
     /// All vGPUs are there: waits for their devices, and for the predecessor to leave them. They go on.
     ///
     /// # Errors
     /// A device is not as it was, a vGPU that a VM has is none of this daemon's, or the predecessor goes on itself.
     pub(in crate::host) fn complete(&self) -> Result<(), HostError> {
-        if let Some(name) = locked(&self.arrived).keys().next() {
+        if let Some(name) = self.inheritance.unclaimed() {
             return Err(HostError::Upgrade(format!(
                 "vGPU {name} has a VM, and is not in the configuration any more; put it back, or remove it first"
             )));
         }
-        let waiting = std::mem::take(&mut *locked(&self.waiting));
-        for Waiting { name, ready, .. } in &waiting {
-            let gone = || "its thread has ended".to_owned();
-            let restored = ready.recv_timeout(LIMIT).map_err(|_| gone()).and_then(|restored| restored);
-            restored.map_err(|why| HostError::Upgrade(format!("vGPU {name}: {why}")))?;
+        let waiting = self.inheritance.waiting();
+        for vgpu in &waiting {
+            vgpu.wait().map_err(|why| HostError::Upgrade(format!("vGPU {}: {why}", vgpu.name)))?;
         }
         self.say(&Said::Restored)?;
         let (said, _) = self.hear()?;
@@ -196,15 +169,9 @@ impl Succession {
             return Err(unexpected(&said));
         }
         open_sockets::settle();
-        for Waiting { go, .. } in &waiting {
-            let _goes_on = go.send(());
-        }
-        let resumed = |Waiting { name, ready, .. }: Waiting| {
-            let gone = || "its thread has ended".to_owned();
-            let resumed = ready.recv_timeout(LIMIT).map_err(|_| gone()).and_then(|resumed| resumed);
-            Some((name, resumed.err()?))
-        };
-        let lost: Vec<(String, String)> = waiting.into_iter().filter_map(resumed).collect();
+        waiting.iter().for_each(Waiting::go);
+        let lost: Vec<(String, String)> =
+            waiting.into_iter().filter_map(|vgpu| Some((vgpu.name.clone(), vgpu.wait().err()?))).collect();
         // The predecessor may have ended meanwhile.
         if let Err(error) = self.say(&Said::Serving { lost }) {
             log::warn!("{error}");

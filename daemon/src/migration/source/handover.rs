@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::departure::Departure;
 use super::departure::Job;
 use crate::migration::error::MigrationError;
+use crate::migration::handed::Becomes;
 use crate::migration::handed::HandedDevice;
 use crate::migration::passes::dirty_bitmap::DirtyBitmap;
 
@@ -48,7 +49,7 @@ impl Holding {
         let [vram, evicted] = self.files()?;
         let files = [vram.try_clone()?, evicted.try_clone()?];
         let written = DirtyBitmap::begin_paused(self.job.departing.memories())?.into_pending();
-        Ok(HandedDevice { state, files, written })
+        Ok(HandedDevice { state: Becomes::Whole(state), files, written })
     }
 
     fn files(&self) -> Result<&[File; 2], MigrationError> {

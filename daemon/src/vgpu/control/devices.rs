@@ -9,6 +9,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
+use crate::ledger::log::Key;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::kernels::Kernels;
@@ -158,6 +159,21 @@ impl Devices<'_> {
         }
         page.store(device_page::BUDGET, self.vm.memory.residency.budget);
         page.store(device_page::DEVICE_STATUS, device.status);
+        self.vm.config.ledger.put(Key::Page(context), &page.place());
+    }
+
+    /// Writes for a daemon after this one what it is to know of all processes, of a session that was another's.
+    pub(in crate::vgpu) fn write_ledger(&self) {
+        let ledger = &self.vm.config.ledger;
+        for (context, process) in self.vm.objects.processes.iter().filter(|(_, process)| !process.is_away()) {
+            ledger.put(Key::Context(*context), &());
+            let page = process.device.as_ref().and_then(|device| {
+                device.page.view(&self.vm.memory.allocations, &self.vm.memory.dirty)
+            });
+            if let Some(page) = page {
+                ledger.put(Key::Page(*context), &page.place());
+            }
+        }
     }
 
     /// DESTROY_DEVICE: answered first, since the page goes with it.
@@ -176,6 +192,7 @@ impl Devices<'_> {
         }
         self.put_device_in_error(context, device_page::DEVICE_STOPPED);
         let Some(device) = self.vm.objects.take_device(context) else { return };
+        self.vm.config.ledger.remove(Key::Page(context));
         for at in self.vm.engines.addresses() {
             let slot = &mut self.vm.engines[at.index()];
             if let Some(process) = slot.process_mut()

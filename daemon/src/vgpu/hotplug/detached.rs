@@ -21,6 +21,7 @@ use zerocopy::IntoBytes;
 
 use super::absences::Absences;
 use super::absences::Parking;
+use crate::ledger::log::Key;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::memory::blobs::Blobs;
 use crate::vgpu::counters::count;
@@ -176,6 +177,7 @@ impl Hotplug<'_> {
     pub(in crate::vgpu) fn end_process(&mut self, context: u32) {
         self.stop_parking(context);
         Devices::of(self.vm).end_device(context);
+        self.vm.config.ledger.remove(Key::Context(context));
         self.vm.objects.remove(context);
     }
 }

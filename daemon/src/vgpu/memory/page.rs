@@ -12,6 +12,7 @@ use super::dirty::Dirty;
 use super::room::Memory;
 use super::vidmm::allocations::Allocations;
 use crate::guest_ram::mark::MarkGuestRam;
+use crate::ledger::page::PagePlace;
 use crate::vgpu::objects::device_page::DevicePage;
 use crate::vgpu::objects::device_page::GuestPage;
 use crate::vgpu::objects::processes::Objects;
@@ -50,6 +51,14 @@ impl PageView {
     /// The word at byte `offset`. Who stores there calls [`Self::mark`] afterwards.
     pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
         self.mapping.word(self.start + offset)
+    }
+
+    /// Where a daemon after this one finds it.
+    pub(in crate::vgpu) fn place(&self) -> PagePlace {
+        match &self.heard {
+            Heard::Tracker(_) => PagePlace::Video(self.start),
+            Heard::Log(_, addresses) => PagePlace::of_pages(addresses),
+        }
     }
 
     /// Stores a word.

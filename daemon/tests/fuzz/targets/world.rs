@@ -68,6 +68,7 @@ pub(crate) fn config((vram_bytes, max): (u64, u64)) -> Arc<Config> {
         slice: Duration::from_millis(2),
         tracking: Method::BoundRanges,
         trackers: Arc::default(),
+        ledger: Arc::default(),
         meters: Arc::default(),
         d3_after: None,
         sandbox: true,

@@ -7,13 +7,14 @@ use super::super::saved::Parked;
 use super::super::saved::SavedRing;
 use super::super::ticket::Ticket;
 use super::heads::Heads;
+use crate::ledger::words::RingWords;
 
 /// A chain that was in flight when the state was saved, and has not been found again.
 #[derive(Debug)]
 pub(super) struct Restoring {
     pub(super) head: u16,
-    /// What its writable buffers were.
-    pub(super) shape: u64,
+    /// What its writable buffers were; none of one that is handled as if it came now.
+    pub(super) shape: Option<u64>,
     /// The answer, if the device had given it.
     pub(super) answer: Option<Vec<u8>>,
 }
@@ -27,6 +28,8 @@ pub(super) struct InFlight {
     /// Answers that wait until the ring is live.
     held: Vec<(Ticket, Vec<u8>)>,
     restoring: VecDeque<Restoring>,
+    /// Where a daemon after this one finds what is in flight.
+    words: Option<RingWords>,
 }
 
 impl InFlight {
@@ -36,6 +39,17 @@ impl InFlight {
         self.taken = 0;
         self.held.clear();
         self.restoring.clear();
+        self.words.iter().for_each(RingWords::clear);
+    }
+
+    /// Has what is in flight written there, too.
+    pub(super) fn write_to(&mut self, words: RingWords) {
+        self.words = Some(words);
+    }
+
+    /// The position in the used ring, where it is read or has moved.
+    pub(super) fn note_used(&self, index: u16) {
+        self.words.iter().for_each(|words| words.note_used(index));
     }
 
     /// Whether the guest has handed over a chain in this epoch, or before the state was saved.
@@ -47,7 +61,10 @@ impl InFlight {
     #[must_use]
     pub(super) fn take(&mut self, head: u16) -> bool {
         let is_new = self.heads.take(head);
-        self.taken += u64::from(is_new);
+        if is_new {
+            self.taken += 1;
+            self.words.iter().for_each(|words| words.take(head, self.taken));
+        }
         is_new
     }
 
@@ -59,6 +76,7 @@ impl InFlight {
     /// The guest has a chain back.
     pub(super) fn give_back(&mut self, head: u16) {
         self.heads.give_back(head);
+        self.words.iter().for_each(|words| words.give_back(head));
     }
 
     /// Holds an answer until the ring is live.
@@ -85,25 +103,27 @@ impl InFlight {
         });
         let waiting = self.restoring.iter().map(|one| Parked {
             head: one.head,
-            shape: one.shape,
+            shape: one.shape.unwrap_or_default(),
             answer: one.answer.clone(),
         });
         let mut in_flight: Vec<Parked> = waiting.chain(held).collect();
         let known: Vec<u16> = in_flight.iter().map(|parked| parked.head).collect();
         let parked = self.heads.iter().filter(|(head, _)| !known.contains(head));
         in_flight.extend(parked.map(|(head, shape)| Parked { head, shape, answer: None }));
-        SavedRing { position, was_used: self.was_used(), owes_interrupt, in_flight }
+        SavedRing { position, was_used: self.was_used(), owes_interrupt, in_flight, repeated: Vec::new() }
     }
 
     /// Takes over what was saved of a ring; this one has not been used. Heads have been judged.
-    pub(super) fn restore(&mut self, was_used: bool, in_flight: Vec<Parked>) {
-        self.taken = u64::from(was_used);
-        for Parked { head, shape, answer } in in_flight {
-            if self.heads.take(head) {
-                self.heads.note(head, shape);
+    pub(super) fn restore(&mut self, was_used: bool, in_flight: Vec<Parked>, repeated: Vec<u16>) {
+        let saved = in_flight.into_iter().map(|Parked { head, shape, answer }| (head, Some(shape), answer));
+        let repeated = repeated.into_iter().map(|head| (head, None, None));
+        for (head, shape, answer) in saved.chain(repeated) {
+            if self.take(head) {
+                self.heads.note(head, shape.unwrap_or_default());
                 self.restoring.push_back(Restoring { head, shape, answer });
             }
         }
+        self.taken = self.taken.max(u64::from(was_used));
     }
 }
 
@@ -149,7 +169,7 @@ mod tests {
     #[test]
     fn a_state_has_what_was_to_be_found_again_then_held_answers_then_what_the_device_has_each_once() {
         let mut in_flight = InFlight::default();
-        in_flight.restore(true, vec![parked(9, 90, Some(&[9])), parked(2, 20, None)]);
+        in_flight.restore(true, vec![parked(9, 90, Some(&[9])), parked(2, 20, None)], Vec::new());
         for (head, shape) in [(1, 10), (7, 70), (8, 80)] {
             assert!(in_flight.take(head));
             in_flight.note(head, shape);
@@ -168,27 +188,28 @@ mod tests {
         ];
         assert_eq!(saved.in_flight, order);
         let mut restored = InFlight::default();
-        restored.restore(saved.was_used, saved.in_flight.clone());
+        restored.restore(saved.was_used, saved.in_flight.clone(), Vec::new());
         assert_eq!(restored.save(11, true), saved, "a state of a state is that state");
     }
 
     #[test]
     fn what_was_in_flight_is_found_again_in_its_order_and_is_in_flight_meanwhile() {
         let mut in_flight = InFlight::default();
-        in_flight.restore(false, vec![parked(4, 40, None), parked(4, 41, None), parked(3, 30, Some(&[]))]);
-        assert!(!in_flight.was_used(), "as it was saved");
+        let twice = vec![parked(4, 40, None), parked(4, 41, None), parked(3, 30, Some(&[]))];
+        in_flight.restore(false, twice, Vec::new());
+        assert!(in_flight.was_used(), "what is in flight was taken");
         assert!(!in_flight.take(4) && !in_flight.take(3));
         let found: Vec<_> = std::iter::from_fn(|| in_flight.next_restoring())
             .map(|one| (one.head, one.shape, one.answer))
             .collect();
-        assert_eq!(found, [(4, 40, None), (3, 30, Some(vec![]))], "a head that comes twice is found once");
+        assert_eq!(found, [(4, Some(40), None), (3, Some(30), Some(vec![]))], "a head that comes twice is found once");
         assert_eq!(in_flight.save(0, false).in_flight, [parked(3, 30, None), parked(4, 40, None)]);
     }
 
     #[test]
     fn nothing_of_an_epoch_is_left_in_the_next() {
         let mut in_flight = InFlight::default();
-        in_flight.restore(true, vec![parked(4, 40, None)]);
+        in_flight.restore(true, vec![parked(4, 40, None)], vec![7]);
         assert!(in_flight.take(5));
         in_flight.hold(Ticket::detached(0, 5, 8), vec![]);
         in_flight.clear();

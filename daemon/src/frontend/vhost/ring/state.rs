@@ -21,6 +21,7 @@ use super::in_flight::InFlight;
 use super::interrupts::Interrupts;
 use crate::guest_ram::dirty_log::DirtyLog;
 use crate::guest_ram::memory::GuestRam;
+use crate::ledger::words::RingWords;
 
 /// Bytes of the fixed part of an available or used ring, with its event field (virtio 1.3, 2.7.6, 2.7.8).
 const RING_META: usize = 6;
@@ -225,26 +226,34 @@ impl RingState {
     /// Takes over what was saved of this ring, which has not been used. Heads have been judged.
     pub(in super::super) fn restore(&mut self, saved: SavedRing) {
         self.interrupts.owed = saved.owes_interrupt;
-        self.in_flight.restore(saved.was_used, saved.in_flight);
+        self.in_flight.restore(saved.was_used, saved.in_flight, saved.repeated);
     }
 
     /// What of this ring goes to another process: its place, its state, and kick, call and error descriptors. The guest is told
     /// what it has not been told of; the device does nothing meanwhile.
     pub(in super::super) fn hand_over(&mut self) -> io::Result<(Placed, SavedRing, Vec<OwnedFd>)> {
         self.interrupt();
+        let files = [self.kick.as_ref(), self.interrupts.call(), self.interrupts.error()];
+        let files: io::Result<Vec<OwnedFd>> = files.into_iter().flatten().map(OwnedFd::try_clone).collect();
+        Ok((self.placed(), self.save(), files?))
+    }
+
+    /// Where it lies, and which descriptors it has.
+    pub(in super::super) fn placed(&self) -> Placed {
         let queue = &self.queue;
-        let [kick, call, error] = [self.kick.as_ref(), self.interrupts.call(), self.interrupts.error()];
-        let placed = Placed {
+        Placed {
             size: queue.size(),
             parts: [queue.desc_table(), queue.avail_ring(), queue.used_ring()],
             is_enabled: self.enabled,
-            has_kick: kick.is_some(),
-            has_call: call.is_some(),
-            has_error: error.is_some(),
-        };
-        let files: io::Result<Vec<OwnedFd>> =
-            [kick, call, error].into_iter().flatten().map(OwnedFd::try_clone).collect();
-        Ok((placed, self.save(), files?))
+            has_kick: self.kick.is_some(),
+            has_call: self.interrupts.call().is_some(),
+            has_error: self.interrupts.error().is_some(),
+        }
+    }
+
+    /// Has what is in flight written there, too.
+    pub(in super::super) fn write_to(&mut self, words: RingWords) {
+        self.in_flight.write_to(words);
     }
 
     /// Looks at addresses, size and memory again, and joins the used ring if that was not done since the start.
@@ -266,6 +275,7 @@ impl RingState {
             && let Ok(used) = self.queue.used_idx(ram, Ordering::Relaxed)
         {
             self.queue.set_next_used(used.0);
+            self.in_flight.note_used(used.0);
             self.quiet = false;
             self.interrupts.unsignalled = false;
             self.joined = true;

@@ -114,11 +114,19 @@ impl RingState {
         } else {
             Err(MalformedChain::HeadOutOfRange(head))
         };
+        let ring_size = self.queue.size();
+        let ticket = |writable| Ticket { queue: self.index, head, epoch: self.epoch, writable, ring_size };
+        let Some(shape) = shape else {
+            self.in_flight.note(head, writable.shape());
+            let ticket = ticket(writable);
+            return Some(match read {
+                Ok(()) => Popped::Command(ticket),
+                Err(reason) => Popped::Malformed(reason, ticket),
+            });
+        };
         // What could not be read when it was taken was judged then: its shape is what counts.
         let read = if writable.shape() == shape { read } else { read.and(Err(MalformedChain::Changed)) };
-        let ring_size = self.queue.size();
-        let ticket = Ticket { queue: self.index, head, epoch: self.epoch, writable, ring_size };
-        Some(Popped::Restored { ticket, read, answer })
+        Some(Popped::Restored { ticket: ticket(writable), read, answer })
     }
 
     /// Where its chains lie.
@@ -169,8 +177,14 @@ impl RingState {
         self.interrupts.send()
     }
 
+    /// The head is given back last: until then a daemon after this one finds it in flight, or in the used ring.
     fn write(&mut self, ticket: &Ticket, response: &[u8]) {
+        self.use_up(ticket, response);
         self.in_flight.give_back(ticket.head);
+        self.in_flight.note_used(self.queue.next_used());
+    }
+
+    fn use_up(&mut self, ticket: &Ticket, response: &[u8]) {
         let Some(ram) = self.ram.as_deref() else { return };
         if ticket.head >= self.queue.size() {
             return;

@@ -1,0 +1,132 @@
+//! The descriptor store of what started this process (`FDSTORE=1`, sd_notify(3)): systemd, or the keeper of `serve --respawn`. What is
+//! there outlives this process, and is handed to the one that is started in its place.
+//!
+//! ```text
+//!   put ── FDSTORE=1, FDNAME, descriptor ──▶ store ── this process is killed, another is started ──▶ deliver ─▶ take, by vGPU
+//! ```
+//!
+//! A name has one descriptor. What is there already under another name is not stored twice: so nothing is put under two names.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use rustix::net::SendAncillaryBuffer;
+use rustix::net::SendAncillaryMessage;
+use rustix::net::SendFlags;
+use rustix::net::sendmsg;
+
+use crate::service_manager;
+
+/// What names of ours begin with.
+pub const PREFIX: &str = "campanile.";
+/// Bytes of the longest name (sd_pid_notify_with_fds(3)).
+const MAX_NAME: usize = 255;
+
+static DELIVERED: Mutex<BTreeMap<String, OwnedFd>> = Mutex::new(BTreeMap::new());
+
+/// Whether there is one.
+pub fn is_open() -> bool {
+    service_manager::socket().is_some()
+}
+
+/// The name under which what `role` says of a vGPU lies there; none where it would be too long.
+fn name(vgpu: &str, role: &str) -> Option<String> {
+    let mut name = String::from(PREFIX);
+    for byte in vgpu.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => name.push(char::from(byte)),
+            _ => {
+                let _written = write!(name, "%{byte:02x}");
+            }
+        }
+    }
+    let _written = write!(name, ".{role}");
+    (name.len() <= MAX_NAME).then_some(name)
+}
+
+/// Puts a descriptor there, in place of the one that has its name.
+///
+/// # Errors
+/// The store has gone, or the name of the vGPU is too long for it.
+pub fn put(vgpu: &str, role: &str, file: BorrowedFd<'_>) -> io::Result<()> {
+    remove(vgpu, role)?;
+    let name = name(vgpu, role).ok_or(io::ErrorKind::InvalidFilename)?;
+    send(&format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}"), Some(file))
+}
+
+/// Takes a descriptor out, if one has this name.
+///
+/// # Errors
+/// As [`put`].
+pub fn remove(vgpu: &str, role: &str) -> io::Result<()> {
+    let name = name(vgpu, role).ok_or(io::ErrorKind::InvalidFilename)?;
+    send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None)
+}
+
+fn send(words: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let Some(store) = service_manager::socket() else { return Ok(()) };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&files));
+    }
+    sendmsg(store, &[IoSlice::new(words.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// What a process before this one has put there.
+pub fn deliver(files: impl IntoIterator<Item = (String, OwnedFd)>) {
+    DELIVERED.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
+}
+
+/// Takes what was delivered of a vGPU, by role.
+pub fn take(vgpu: &str) -> BTreeMap<String, OwnedFd> {
+    let Some(prefix) = name(vgpu, "") else { return BTreeMap::new() };
+    let mut delivered = DELIVERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_it = delivered.extract_if(.., |name, _| name.starts_with(&prefix));
+    of_it.map(|(name, file)| (name[prefix.len()..].to_owned(), file)).collect()
+}
+
+/// Closes what was delivered and nothing has taken, and takes it out of the store. Its names.
+pub fn drop_others() -> Vec<String> {
+    let left = std::mem::take(&mut *DELIVERED.lock().unwrap_or_else(PoisonError::into_inner));
+    for name in left.keys() {
+        if let Err(error) = send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None) {
+            log::warn!("descriptor store: {name}: {error}");
+        }
+    }
+    left.into_keys().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MAX_NAME;
+    use super::deliver;
+    use super::name;
+    use super::take;
+
+    #[test]
+    fn a_name_has_the_characters_that_a_store_takes_and_is_not_too_long() {
+        assert_eq!(name("vm-0", "kick-1").as_deref(), Some("campanile.vm-0.kick-1"));
+        assert_eq!(name("a:b.c", "log").as_deref(), Some("campanile.a%3ab%2ec.log"));
+        assert!(name(&"x".repeat(MAX_NAME), "log").is_none());
+    }
+
+    #[test]
+    fn what_was_delivered_goes_to_its_vgpu_once() {
+        let file = || std::fs::File::open("/dev/null").unwrap().into();
+        let names = ["campanile.store-a.log", "campanile.store-a.ram-7", "campanile.store-ab.log"];
+        deliver(names.map(|name| (name.to_owned(), file())));
+        assert_eq!(take("store-a").into_keys().collect::<Vec<_>>(), ["log", "ram-7"]);
+        assert!(take("store-a").is_empty());
+        assert_eq!(take("store-ab").len(), 1);
+    }
+}

@@ -1,0 +1,72 @@
+//! What a service manager is told (sd_notify(3)), as far as a keeper acts on it.
+
+use rustix::process::Pid;
+
+/// What one datagram says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Message {
+    /// Keep the descriptor that comes with it under this name.
+    Keep(String),
+    /// Drop what has this name.
+    Drop(String),
+    /// The daemon serves.
+    Ready,
+    /// The daemon is this process from here on.
+    Main(Pid),
+    /// Something else.
+    Other,
+}
+
+/// What a daemon has said, once the store has taken its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    Ready,
+    Main(Pid),
+    /// A descriptor was kept or dropped.
+    Kept,
+    Other,
+}
+
+/// Reads a datagram.
+pub(super) fn read(bytes: &[u8]) -> Message {
+    let text = String::from_utf8_lossy(bytes);
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    let is_set = |key: &str| value(key) == Some("1");
+    match value("FDNAME") {
+        Some(name) if is_set("FDSTOREREMOVE") => return Message::Drop(name.to_owned()),
+        Some(name) if is_set("FDSTORE") => return Message::Keep(name.to_owned()),
+        _ => {}
+    }
+    if let Some(pid) = value("MAINPID").and_then(|pid| Pid::from_raw(pid.parse().ok()?)) {
+        return Message::Main(pid);
+    }
+    if is_set("READY") { Message::Ready } else { Message::Other }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Pid;
+
+    use super::Message;
+    use super::read;
+
+    #[test]
+    fn datagrams_are_read_as_systemd_reads_them() {
+        let pid = Pid::from_raw(77).unwrap();
+        for (text, message) in [
+            ("FDSTORE=1\nFDPOLL=0\nFDNAME=campanile.a.log", Message::Keep("campanile.a.log".to_owned())),
+            ("FDNAME=campanile.a.log\nFDSTOREREMOVE=1\n", Message::Drop("campanile.a.log".to_owned())),
+            ("READY=1", Message::Ready),
+            ("MAINPID=77", Message::Main(pid)),
+            ("MAINPID=x", Message::Other),
+            ("MAINPID=-1", Message::Other),
+            ("FDSTORE=1", Message::Other),
+            ("FDSTORE=0\nFDNAME=a", Message::Other),
+            ("STATUS=READY=1", Message::Other),
+            ("", Message::Other),
+        ] {
+            assert_eq!(read(text.as_bytes()), message, "{text:?}");
+        }
+        assert_eq!(read(&[0xff, 0]), Message::Other);
+    }
+}

@@ -1,0 +1,93 @@
+//! The processes of a keeper: its daemon, and what that leaves behind.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::process::Stdio;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::WaitOptions;
+use rustix::process::WaitStatus;
+use rustix::process::kill_process;
+
+use super::HAS_KEEPER;
+use super::LIMIT;
+use super::store::Store;
+use crate::host::upgrade::channel::Channel;
+
+/// Starts a daemon with this command line, and tells it what is in the store.
+///
+/// # Errors
+/// The program cannot be started, or ends before it has heard that.
+pub(super) fn spawn(line: &[OsString], store: &Store) -> io::Result<Pid> {
+    let (own, its) = UnixStream::pair()?;
+    let mut command = Command::new(env::current_exe()?);
+    command.args(line.iter().skip(1)).env(HAS_KEEPER, "1").env("NOTIFY_SOCKET", store.address());
+    let child = command.stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
+    let (names, files) = store.contents();
+    if let Err(error) = Channel::from(own).send(&names, &files, LIMIT) {
+        // Why it has ended is seen when it is waited for.
+        log::warn!("keeper: telling the daemon what it goes on with: {error}");
+    }
+    Ok(Pid::from_child(&child))
+}
+
+/// A child that has ended, if there is one.
+pub(super) fn ended() -> io::Result<Option<(Pid, WaitStatus)>> {
+    match rustix::process::wait(WaitOptions::NOHANG) {
+        Ok(ended) => Ok(ended),
+        Err(Errno::CHILD) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Kills what a daemon has left, and waits for it: nothing of it writes to the memory of a VM when this returns.
+pub(super) fn end_children() -> io::Result<()> {
+    loop {
+        for child in children()? {
+            // It may have ended meanwhile.
+            let _gone = kill_process(child, Signal::KILL);
+        }
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::CHILD) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn children() -> io::Result<Vec<Pid>> {
+    let own = rustix::process::getpid().as_raw_nonzero();
+    let listed = fs::read_to_string(format!("/proc/self/task/{own}/children"))?;
+    Ok(listed.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
+}
+
+/// The parent of a process, if it is there.
+pub(super) fn parent(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name of the program is in brackets, and may have any in it.
+    let (_, after) = stat.rsplit_once(") ")?;
+    Pid::from_raw(after.split(' ').nth(1)?.parse().ok()?)
+}
+
+/// How a process has ended, for people.
+pub(super) fn describe(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("with status {code}"),
+        (None, Some(signal)) => format!("by signal {signal}"),
+        (None, None) => format!("{status:?}"),
+    }
+}
+
+/// Takes what has come of a signal.
+pub(super) fn drain(mut signals: &UnixStream) {
+    let mut bytes = [0; 64];
+    while matches!(signals.read(&mut bytes), Ok(1..)) {}
+}

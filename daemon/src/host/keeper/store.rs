@@ -1,0 +1,190 @@
+//! The descriptors that a keeper keeps, and the socket at which it hears of them.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+
+use rustix::net::RecvAncillaryBuffer;
+use rustix::net::RecvAncillaryMessage;
+use rustix::net::RecvFlags;
+use rustix::net::recvmsg;
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::process::Pid;
+
+use super::message;
+use super::message::Message;
+use super::message::Said;
+
+/// Descriptors kept at the most; 16 for each of 256 vGPUs. What comes beyond it is closed.
+const MOST: usize = 4096;
+/// Bytes of the longest datagram that is read.
+const LONGEST: usize = 4096;
+
+/// The store.
+#[derive(Debug)]
+pub(super) struct Store {
+    socket: UnixDatagram,
+    name: String,
+    /// Where the service manager hears this process, if there is one.
+    outer: Option<OsString>,
+    files: BTreeMap<String, OwnedFd>,
+}
+
+impl Store {
+    /// One that is empty.
+    ///
+    /// # Errors
+    /// The system gives no socket.
+    pub(super) fn open() -> io::Result<Self> {
+        let mut salt = [0; 8];
+        rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())?;
+        let name = format!("campanile-keeper-{:016x}", u64::from_ne_bytes(salt));
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        socket.set_nonblocking(true)?;
+        set_socket_passcred(&socket, true)?;
+        Ok(Self { socket, name, outer: env::var_os("NOTIFY_SOCKET"), files: BTreeMap::new() })
+    }
+
+    /// As `NOTIFY_SOCKET` has it.
+    pub(super) fn address(&self) -> String {
+        format!("@{}", self.name)
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Names and descriptors.
+    pub(super) fn contents(&self) -> (Vec<&str>, Vec<BorrowedFd<'_>>) {
+        self.files.iter().map(|(name, file)| (name.as_str(), file.as_fd())).unzip()
+    }
+
+    /// The next thing that was said, by a process that may speak; none when all was heard.
+    pub(super) fn hear(&mut self, may_speak: impl Fn(Pid) -> bool) -> io::Result<Option<Said>> {
+        loop {
+            let mut bytes = [0; LONGEST];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16), ScmCredentials(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let into = &mut [IoSliceMut::new(&mut bytes)];
+            let got = match recvmsg(&self.socket, into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Ok(got) => got.bytes,
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let (mut files, mut sender) = (Vec::new(), None);
+            for part in control.drain() {
+                match part {
+                    RecvAncillaryMessage::ScmRights(some) => files.extend(some),
+                    RecvAncillaryMessage::ScmCredentials(credentials) => sender = Some(credentials.pid),
+                    _ => {}
+                }
+            }
+            let said = &bytes[..got];
+            if !sender.is_some_and(&may_speak) {
+                log::debug!("keeper: process {sender:?} is none of its daemon's");
+                continue;
+            }
+            return Ok(Some(self.take(message::read(said), said, files)));
+        }
+    }
+
+    fn take(&mut self, message: Message, bytes: &[u8], files: Vec<OwnedFd>) -> Said {
+        match message {
+            Message::Keep(name) => {
+                match files.into_iter().next() {
+                    Some(_) if self.files.len() >= MOST && !self.files.contains_key(&name) => {
+                        log::warn!("keeper: {name}: more than {MOST} descriptors; it is not kept");
+                    }
+                    Some(file) => drop(self.files.insert(name, file)),
+                    None => log::warn!("keeper: {name}: no descriptor came with it"),
+                }
+                Said::Kept
+            }
+            Message::Drop(name) => {
+                self.files.remove(&name);
+                Said::Kept
+            }
+            // The service of its manager is this process.
+            Message::Main(pid) => Said::Main(pid),
+            Message::Ready => {
+                self.pass_on(bytes);
+                Said::Ready
+            }
+            Message::Other => {
+                self.pass_on(bytes);
+                Said::Other
+            }
+        }
+    }
+
+    fn pass_on(&self, bytes: &[u8]) {
+        if let Some(outer) = &self.outer
+            && let Err(error) = crate::service_manager::connect(outer).and_then(|socket| socket.send(bytes))
+        {
+            log::warn!("NOTIFY_SOCKET {}: {error}", outer.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use rustix::net::SendAncillaryBuffer;
+    use rustix::net::SendAncillaryMessage;
+    use rustix::net::SendFlags;
+    use rustix::net::sendmsg;
+
+    use super::Said;
+    use super::Store;
+
+    fn say(socket: &UnixDatagram, words: &str, file: Option<&File>) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+        if !files.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&files));
+        }
+        sendmsg(socket, &[IoSlice::new(words.as_bytes())], &mut control, SendFlags::empty()).unwrap();
+    }
+
+    #[test]
+    fn what_its_daemon_stores_is_kept_by_name_and_no_other_process_is_heard() {
+        let mut store = Store::open().unwrap();
+        let socket = crate::service_manager::connect(store.address().as_ref()).unwrap();
+        let file = File::open("/dev/null").unwrap();
+        for words in ["FDSTORE=1\nFDNAME=a", "FDSTORE=1\nFDNAME=b", "FDSTORE=1\nFDNAME=a"] {
+            say(&socket, words, Some(&file));
+            assert_eq!(store.hear(|_| true).unwrap(), Some(Said::Kept));
+        }
+        assert_eq!(store.contents().0, ["a", "b"]);
+        say(&socket, "FDSTOREREMOVE=1\nFDNAME=a", None);
+        say(&socket, "FDSTORE=1\nFDNAME=c", None);
+        say(&socket, "READY=1", None);
+        let own = rustix::process::getpid();
+        let heard: Vec<Said> = std::iter::from_fn(|| store.hear(|pid| pid == own).unwrap()).collect();
+        assert_eq!(heard, [Said::Kept, Said::Kept, Said::Ready]);
+        assert_eq!(store.contents().0, ["b"]);
+        say(&socket, "FDSTOREREMOVE=1\nFDNAME=b", None);
+        assert_eq!(store.hear(|pid| pid != own).unwrap(), None);
+        assert_eq!((store.contents().0, store.len()), (vec!["b"], 1));
+    }
+}

@@ -1,0 +1,186 @@
+//! Which chains of which ring are in flight, in words that outlive this process.
+//!
+//! ```text
+//!   take     head's word = its place in the order (never 0)
+//!   answer   used ring written, used index written ─▶ head's word = 0 ─▶ used index noted here
+//! ```
+//!
+//! A process that is killed between the last two leaves a head whose word is set, although the guest has it back: the used ring says
+//! so, as its index is another than the one that is noted. So a chain is neither lost nor answered twice.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use campanile_host_gpu::memory::mapping::Access;
+use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_host_gpu::memory::vram::create_memfd;
+
+/// Rings that there is room for.
+pub const RINGS: u64 = 64;
+/// Heads of each.
+pub const HEADS: u64 = 1024;
+/// Words of a ring: the used index, and its heads.
+const RING: u64 = 1 + HEADS;
+/// Words before the first ring: magic, and whether a message is being handled.
+const FIRST: u64 = 2;
+const BYTES: u64 = (FIRST + RINGS * RING) * 8;
+/// The first word: what this is, and its version.
+const MAGIC: u64 = u64::from_le_bytes(*b"CAMPWRD1");
+
+/// The words of one connection.
+#[derive(Debug)]
+pub struct Words {
+    file: File,
+    mapping: Mapping,
+}
+
+impl Words {
+    /// Of a connection that begins.
+    ///
+    /// # Errors
+    /// No memory or descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        let words = Self::map(create_memfd("campanile-words", BYTES)?)?;
+        words.word(0).store(MAGIC, Ordering::Release);
+        Ok(words)
+    }
+
+    /// Those in this file, which another process has written.
+    ///
+    /// # Errors
+    /// They are none.
+    pub fn open(file: File) -> io::Result<Self> {
+        let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let bytes = file.metadata()?.len();
+        if bytes != BYTES {
+            return wrong(format!("the words of its rings have {bytes} bytes, not {BYTES}"));
+        }
+        let words = Self::map(file)?;
+        match words.word(0).load(Ordering::Acquire) {
+            MAGIC => Ok(words),
+            other => wrong(format!("the words of its rings begin with {other:#x}, not {MAGIC:#x}")),
+        }
+    }
+
+    fn map(file: File) -> io::Result<Self> {
+        let mapping = Mapping::new(file.try_clone()?, 0, BYTES, Access::ReadWrite);
+        Ok(Self { file, mapping: mapping.map_err(io::Error::other)? })
+    }
+
+    /// Their file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn word(&self, index: u64) -> &AtomicU64 {
+        // The mapping has all of them; what is asked for is bounded by its callers.
+        self.mapping.word(index * 8).unwrap_or_else(|| unreachable!("word {index} of {BYTES} bytes"))
+    }
+
+    /// A message of the front-end is being handled, or is not any more.
+    pub fn set_busy(&self, is_busy: bool) {
+        self.word(1).store(u64::from(is_busy), Ordering::Release);
+    }
+
+    /// Whether one was.
+    pub fn is_busy(&self) -> bool {
+        self.word(1).load(Ordering::Acquire) != 0
+    }
+
+    /// Those of one ring, if there is room for it.
+    pub fn ring(self: &Arc<Self>, index: u16) -> Option<RingWords> {
+        (u64::from(index) < RINGS).then(|| RingWords { words: Arc::clone(self), first: FIRST + u64::from(index) * RING })
+    }
+}
+
+/// The words of one ring.
+#[derive(Debug, Clone)]
+pub struct RingWords {
+    words: Arc<Words>,
+    first: u64,
+}
+
+impl RingWords {
+    fn head(&self, head: u16) -> Option<&AtomicU64> {
+        (u64::from(head) < HEADS).then(|| self.words.word(self.first + 1 + u64::from(head)))
+    }
+
+    /// A chain is in flight; `order`, which is not 0, rises with each.
+    pub fn take(&self, head: u16, order: u64) {
+        if let Some(word) = self.head(head) {
+            word.store(order, Ordering::Release);
+        }
+    }
+
+    /// The guest has it back.
+    pub fn give_back(&self, head: u16) {
+        if let Some(word) = self.head(head) {
+            word.store(0, Ordering::Release);
+        }
+    }
+
+    /// No chain is in flight.
+    pub fn clear(&self) {
+        (0..=u16::MAX).map_while(|head| self.head(head)).for_each(|word| word.store(0, Ordering::Release));
+    }
+
+    /// The used index, once the words of all that it counts are 0.
+    pub fn note_used(&self, index: u16) {
+        self.words.word(self.first).store(u64::from(index), Ordering::Release);
+    }
+
+    /// The used index as it was noted last.
+    pub fn used(&self) -> u16 {
+        u16::try_from(self.words.word(self.first).load(Ordering::Acquire) & 0xffff).unwrap_or(0)
+    }
+
+    /// The heads in flight, in their order.
+    pub fn heads(&self) -> Vec<u16> {
+        let order = |head| self.head(head).map(|word| (word.load(Ordering::Acquire), head));
+        let mut taken: Vec<(u64, u16)> = (0..=u16::MAX).map_while(order).filter(|(order, _)| *order != 0).collect();
+        taken.sort_unstable();
+        taken.into_iter().map(|(_, head)| head).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::Arc;
+
+    use super::BYTES;
+    use super::Words;
+
+    #[test]
+    fn another_process_finds_what_is_in_flight_in_its_order() {
+        let words = Arc::new(Words::new().unwrap());
+        let ring = words.ring(63).unwrap();
+        assert!(words.ring(64).is_none());
+        for (order, head) in [(1, 9), (2, 1023), (3, 0), (4, 1024)] {
+            ring.take(head, order);
+        }
+        ring.give_back(1023);
+        ring.take(1023, 5);
+        ring.note_used(u16::MAX);
+        words.set_busy(true);
+        let other = Arc::new(Words::open(words.file().try_clone().unwrap()).unwrap());
+        let found = other.ring(63).unwrap();
+        assert_eq!((found.heads(), found.used(), other.is_busy()), (vec![9, 0, 1023], u16::MAX, true));
+        assert!(other.ring(62).unwrap().heads().is_empty());
+        ring.clear();
+        assert!(found.heads().is_empty());
+    }
+
+    #[test]
+    fn cont_14_words_that_are_none_are_refused() {
+        let words = Words::new().unwrap();
+        words.word(0).store(7, super::Ordering::Release);
+        assert!(Words::open(words.file().try_clone().unwrap()).unwrap_err().to_string().contains("0x7"));
+        let short = File::from(rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        short.set_len(BYTES - 8).unwrap();
+        assert!(Words::open(short).unwrap_err().to_string().contains("bytes"));
+    }
+}
