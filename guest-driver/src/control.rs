@@ -11,6 +11,7 @@ use campanile_protocol::control::frame::FrameHeader;
 use campanile_protocol::control::frame::MAGIC;
 use campanile_protocol::control::reply::ResponseHeader;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::device_page;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::IntoBytes;
@@ -19,6 +20,7 @@ use zerocopy::KnownLayout;
 use crate::error::DriverError;
 use crate::gate::Gate;
 use crate::gate::Pass;
+use crate::loss::DeviceLoss;
 use crate::relay::Relay;
 use crate::slots::Answer;
 use crate::slots::Slots;
@@ -140,6 +142,34 @@ impl Control {
         &self.page
     }
 
+    /// `Err(DeviceLost)` when the device is in error.
+    pub(crate) fn check(&self) -> Result<(), DriverError> {
+        match self.status() {
+            device_page::DEVICE_ACTIVE => Ok(()),
+            status => {
+                let load = |offset| self.page.word(offset).map_or(0, |word| word.load(Ordering::Relaxed));
+                // PAIRS WITH the daemon's release of the status: these were stored before.
+                let (loss, report) = (load(device_page::LOSS), load(device_page::LOSS_REPORT));
+                Err(DriverError::DeviceLost(DeviceLoss::from_words(status, loss, report)))
+            }
+        }
+    }
+
+    fn status(&self) -> u64 {
+        let word = self.page.word(device_page::DEVICE_STATUS);
+        word.map_or(device_page::DEVICE_STOPPED, |word| word.load(Ordering::Acquire))
+    }
+
+    /// Why a message failed: a daemon that knows nothing of this device answers nothing that it is asked, and the page says why.
+    fn explain(&self, error: DriverError) -> DriverError {
+        let is_unheard = matches!(error, DriverError::BadAnswer(_) | DriverError::Transport(_));
+        // Zero: the device is being made.
+        match self.check() {
+            Err(lost) if is_unheard && self.status() != 0 => lost,
+            _ => error,
+        }
+    }
+
     /// Sends a message. Each slot has a timeline of its own, so that a message that takes long holds up no other.
     pub(crate) fn send(
         self: &Arc<Self>,
@@ -181,7 +211,7 @@ impl Control {
             }
             Err(error) => {
                 self.slots.put_back(slot);
-                Err(error.into())
+                Err(self.explain(error.into()))
             }
         }
     }
@@ -229,7 +259,7 @@ impl Call {
         use crate::transport::error::TransportError;
         self.submission.wait(timeout).map_err(|error| match error {
             TransportError::Timeout { .. } if timeout.is_some() => DriverError::Timeout,
-            other => other.into(),
+            other => self.control.explain(other.into()),
         })
     }
 
@@ -265,7 +295,8 @@ impl Call {
 
     /// The answer of a call that is done.
     pub(crate) fn answer(&self) -> Result<Vec<u8>, DriverError> {
-        read_answer(self.message, &self.control.slots.read(&self.answer), self.sequence)
+        let answer = read_answer(self.message, &self.control.slots.read(&self.answer), self.sequence);
+        answer.map_err(|error| self.control.explain(error))
     }
 }
 

@@ -26,7 +26,6 @@ use zerocopy::IntoBytes;
 use crate::absence;
 use crate::control::Control;
 use crate::error::DriverError;
-use crate::loss::DeviceLoss;
 use crate::transport::Transport;
 use crate::transport::blob::Blob;
 use crate::transport::blob::BlobMemory;
@@ -217,17 +216,7 @@ impl Device {
 
 impl Shared {
     pub(crate) fn check(&self) -> Result<(), DriverError> {
-        let word = self.control.page().word(device_page::DEVICE_STATUS);
-        match word.map_or(device_page::DEVICE_STOPPED, |word| word.load(Ordering::Acquire)) {
-            device_page::DEVICE_ACTIVE => Ok(()),
-            status => {
-                let load =
-                    |offset| self.control.page().word(offset).map_or(0, |word| word.load(Ordering::Relaxed));
-                // PAIRS WITH the daemon's release of the status: these were stored before.
-                let (loss, report) = (load(device_page::LOSS), load(device_page::LOSS_REPORT));
-                Err(DriverError::DeviceLost(DeviceLoss::from_words(status, loss, report)))
-            }
-        }
+        self.control.check()
     }
 
     /// A free range of the address space.
