@@ -1,0 +1,52 @@
+# shellcheck shell=bash
+# A daemon that is killed under a running guest, and the one that its keeper starts then, for ci/e2e-qemu-migrate to source:
+# `campanile serve --respawn`.
+
+# How often in a row.
+readonly kills=${CAMPANILE_KILLS:-3}
+
+# The process that serves, which its keeper may have started.
+#   serving DAEMON
+serving() { "$campanile" ctl --control "$scratch/$1.control" --json status 2>/dev/null | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' | head -n 1; }
+
+# Whether another process serves than that one.
+#   serves_other DAEMON PID
+serves_other() {
+    local now
+    now=$(serving "$1")
+    [ -n "$now" ] && [ "$now" != "$2" ]
+}
+
+# Kills daemons under a program that waits for its doorbell's work: it learns that its device is lost, and the next one has a new one, in
+# the same machine.
+#   killed_often FRONT
+killed_often() {
+    local front=$1 time before
+    for ((time = 1; time <= kills; time++)); do
+        guest m0 30 "rm -f done begun steady; (steady done begun; echo \"ended \$?\") >steady 2>&1 </dev/null & until [ -e begun ] || grep -q ^ended steady; do usleep 20000; done; cat steady; [ -e begun ]" ||
+            { fail "$front: time $time: a program gets a device" "$output; $(tail -n 3 "$scratch/a.log")"; return 1; }
+        before=$(serving a)
+        kill -KILL "$before"
+        until_holds 60 "serves_other a $before" ||
+            { fail "$front: time $time: a daemon serves again" "$(tail -n 5 "$scratch/a.log")"; return 1; }
+        steady_is_lost "$front: time $time: a program whose daemon is killed learns that its device is lost" || return 1
+    done
+    guest m0 30 'rm -f done begun; (steady done begun; echo "ended $?") >steady 2>&1 </dev/null & until [ -e begun ] || grep -q ^ended steady; do usleep 20000; done; touch done; until grep -q ^ended steady; do usleep 20000; done; cat steady; grep -q "^ended 0" steady' &&
+        pass "$front: and a program that begins after $kills daemons were killed works in the same machine" ||
+        fail "$front: and a program that begins after $kills daemons were killed works in the same machine" "$output; $(tail -n 5 "$scratch/a.log")"
+    guest m0 60 'campanile-guest selftest' &&
+        pass "$front: and its self-test passes" || fail "$front: and its self-test passes" "$output"
+}
+
+killed_gpu() {
+    CAMPANILE_SERVE="${CAMPANILE_SERVE:-} --respawn" serve_gpu a && vm_start_replug m0 a
+    vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
+    killed_often gpu && kernel_is_content
+}
+
+killed_fs() {
+    CAMPANILE_SERVE="${CAMPANILE_SERVE:-} --respawn" serve a a
+    vm_start_fs m0 "$scratch/a.sock"
+    vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
+    killed_often fs
+}
