@@ -24,8 +24,6 @@ use rustix::net::sendmsg;
 
 use crate::service_manager;
 
-/// What names of ours begin with.
-pub const PREFIX: &str = "campanile.";
 /// Bytes of the longest name (sd_pid_notify_with_fds(3)).
 const MAX_NAME: usize = 255;
 
@@ -38,7 +36,7 @@ pub fn is_open() -> bool {
 
 /// The name under which what `role` says of a vGPU lies there; none where it would be too long.
 fn name(vgpu: &str, role: &str) -> Option<String> {
-    let mut name = String::from(PREFIX);
+    let mut name = String::from(service_manager::STORED);
     for byte in vgpu.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => name.push(char::from(byte)),

@@ -7,6 +7,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::mem;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
@@ -18,6 +19,7 @@ use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
 
+use campanile_host_gpu::descriptors;
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
 use thiserror::Error;
@@ -41,6 +43,11 @@ pub enum HandedError {
     },
 }
 
+/// What names of descriptors begin with that this program has stored (`FDSTORE=1`); no name of a socket unit does.
+pub const STORED: &str = "campanile.";
+
+/// Descriptors that were stored.
+static KEPT: Mutex<Vec<(String, OwnedFd)>> = Mutex::new(Vec::new());
 /// The process's own.
 static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
 /// Those that no option has taken yet. The environment that they come from is the whole process's, too.
@@ -55,9 +62,18 @@ fn handed() -> impl std::ops::DerefMut<Target = Vec<(PathBuf, UnixListener)>> {
 /// # Errors
 /// One is no Unix socket that listens at a path.
 pub fn take_sockets() -> Result<(), HandedError> {
+    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let names: Vec<&str> = names.split(':').collect();
     let mut from = ListenFd::from_env();
     for index in 0..from.len() {
         let unfit = |why: String| HandedError::Unfit { number: index + 1, why };
+        if let Some(name) = names.get(index).filter(|name| name.starts_with(STORED)) {
+            let number = from.take_raw_fd(index).map_err(|error| unfit(error.to_string()))?;
+            let stored =
+                number.map(descriptors::adopt).transpose().map_err(|error| unfit(error.to_string()))?;
+            stored_files().extend(stored.map(|file| ((*name).to_owned(), file)));
+            continue;
+        }
         match from.take_unix_listener(index) {
             Ok(Some(socket)) => hand_over(socket).map_err(unfit)?,
             Ok(None) => {}
@@ -65,6 +81,15 @@ pub fn take_sockets() -> Result<(), HandedError> {
         }
     }
     Ok(())
+}
+
+/// The descriptors that a process before this one has stored, by name, once.
+pub(crate) fn take_stored() -> Vec<(String, OwnedFd)> {
+    mem::take(&mut *stored_files())
+}
+
+fn stored_files() -> impl std::ops::DerefMut<Target = Vec<(String, OwnedFd)>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// As a service manager does.
@@ -97,6 +122,11 @@ pub fn check_claimed() -> Result<(), HandedError> {
 /// Tells the service manager, if there is one that asked, that the sockets are served.
 pub fn say_ready() {
     say("READY=1");
+}
+
+/// Tells it that this process lives.
+pub fn say_alive() {
+    say("WATCHDOG=1");
 }
 
 /// Tells it that the process of this number is the service from here on: this one is about to end.

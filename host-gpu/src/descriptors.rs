@@ -10,6 +10,9 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
+use std::os::fd::FromRawFd;
+use std::os::fd::OwnedFd;
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -32,6 +35,23 @@ pub fn inherit_nothing(command: &mut Command) {
     // SAFETY: between `fork` and `execve` the closure makes one system call and reads `errno`; it takes no lock and
     // allocates nothing.
     unsafe { command.pre_exec(close_all_on_exec) };
+}
+
+/// Takes a descriptor that this process was started with, and that nothing in it has: `systemd` hands those over by number alone.
+///
+/// # Errors
+/// No descriptor of this number is open, or it is a standard stream.
+pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call touches no memory.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    if flags < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if u32::try_from(number).map_or(true, |number| number < FIRST) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: it is open, and by this function's contract nothing else closes it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Has the descriptor of `owner` name another file, which it did not open: its number stays, and what it named is closed. It is
@@ -79,6 +99,16 @@ mod tests {
         let mut command = Command::new("/nonexistent/program");
         inherit_nothing(&mut command);
         assert_eq!(command.spawn().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_open_is_adopted_and_no_standard_stream() {
+        let file = File::open("/dev/null").unwrap();
+        let number = std::os::fd::IntoRawFd::into_raw_fd(file);
+        let adopted = adopt(number).unwrap();
+        assert_eq!(adopted.as_raw_fd(), number);
+        assert_eq!(adopt(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(adopt(-1).is_err() && adopt(1 << 20).is_err());
     }
 
     #[test]

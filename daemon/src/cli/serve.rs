@@ -21,6 +21,7 @@ use super::reload::Reread;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;
+use crate::fd_store;
 use crate::host::check::objections;
 use crate::host::keeper;
 use crate::host::options::HostOptions;
@@ -69,7 +70,9 @@ fn wants_keeper(line: &[OsString]) -> bool {
 
 fn keep(line: Vec<OsString>) -> anyhow::Result<()> {
     if env::var_os("LISTEN_FDS").is_some() {
-        bail!("--respawn: a service manager has handed sockets over; let it start the daemon again (Restart=on-failure)");
+        bail!(
+            "--respawn: a service manager has handed sockets over; let it start the daemon again (Restart=on-failure)"
+        );
     }
     match keeper::run(line).context("keeping a daemon")? {
         keeper::Ended::With(0) => Ok(()),
@@ -81,6 +84,7 @@ fn keep(line: Vec<OsString>) -> anyhow::Result<()> {
 fn serve(succession: Option<Arc<Succession>>, line: Vec<OsString>) -> anyhow::Result<()> {
     service_manager::open();
     service_manager::take_sockets()?;
+    fd_store::deliver(service_manager::take_stored());
     // Also what a service manager or a shell left open.
     descriptors::close_all_on_exec().context("keeping descriptors from engines (Linux 5.11 or newer)")?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;

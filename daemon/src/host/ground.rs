@@ -18,6 +18,7 @@ use super::options::FrontOptions;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
 use super::probe::allocate_local;
+use super::recovery;
 use super::upgrade::inheritance::Inheritance;
 use super::upgrade::inheritance::Resumed;
 use super::upgrade::inheritance::Taken;
@@ -110,6 +111,7 @@ impl Ground {
         let config = Arc::new(self.config(options, vgpu, &account, &held, (&log, &trackers, &meters))?);
         let endpoint = Arc::new(make_endpoint(options, vgpu, &config)?);
         let counters = Arc::new(Counters::default());
+        recovery::collect(vgpu, &self.inheritance);
         let inherited = self.inheritance.take(&vgpu.name).map(|Taken { connection, device, ledger }| {
             endpoint.begin_as_handed(device);
             if let Some(Resumed { log, words, stored, lost }) = ledger {
@@ -148,7 +150,8 @@ impl Ground {
         let listener = Listener::bind(&vgpu.socket).map_err(failed)?;
         let its_counters = Arc::clone(&shell_counters);
         let its_log = Arc::clone(&log);
-        let serve = move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters, ledger, inherited));
+        let serve =
+            move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters, ledger, inherited));
         let socket = self.confiner.within(Role::Front, &self.reach, serve)?.map_err(failed)?;
         let (mib, path) = (vgpu.vram_bytes >> 20, vgpu.socket.display());
         log::info!("vGPU {}: {mib} MiB, serving {path}", vgpu.name);

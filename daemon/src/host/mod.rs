@@ -14,6 +14,7 @@ mod endpoints;
 pub mod engines;
 pub mod error;
 mod ground;
+mod heartbeat;
 pub mod holding;
 pub mod keeper;
 pub mod local_choice;

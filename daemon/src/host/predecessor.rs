@@ -1,6 +1,5 @@
 //! The daemon that hands its vGPUs over.
 
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;
 use std::ffi::OsString;
@@ -25,6 +24,7 @@ use serde_json::json;
 use super::builder::Builder;
 use super::ground::Served;
 use super::upgrade::channel::Channel;
+use super::upgrade::message::Changes;
 use super::upgrade::message::FORMAT;
 use super::upgrade::message::Handed;
 use super::upgrade::message::HandedVgpu;
@@ -103,15 +103,6 @@ struct Done {
     vgpus: u32,
     /// vGPUs that did not go on, and why.
     lost: Vec<(String, String)>,
-}
-
-/// What goes over beside vGPUs with a VM.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    /// vGPUs that the operator has made, in the operator's words.
-    pub(super) made: Vec<String>,
-    /// What the operator has set, by vGPU.
-    pub(super) set: BTreeMap<String, Vec<String>>,
 }
 
 /// A vGPU that stands still. It goes on when this is dropped.
@@ -271,9 +262,8 @@ impl<'a> Successor<'a> {
             handed.extend(stands.record().map_err(of_vgpu)?);
             standing.push(stands);
         }
-        let Changes { made, set } = estate;
         let vgpus = u32::try_from(handed.len()).unwrap_or(u32::MAX);
-        self.say(&Handed::Estate { made, set: set.into_iter().collect(), vgpus }, &[])?;
+        self.say(&Handed::Estate { changes: estate, vgpus }, &[])?;
         for (vgpu, files) in handed {
             let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
             self.say(&Handed::Vgpu(Box::new(vgpu)), &files)?;

@@ -35,10 +35,10 @@ use super::predecessor::upgrade;
 use super::source::Source;
 use super::source::Wanted;
 use super::tenants::Origin;
+use super::tenants::Remembered;
 use super::tenants::State;
 use super::tenants::Tenant;
-use super::upgrade::successor::Changed;
-use super::upgrade::successor::Succession;
+use super::upgrade::message::Changes;
 use super::vgpu::Vgpu;
 use crate::migration::target::arrivals::Arrivals;
 use crate::migration::target::arriving::Arriving;
@@ -87,25 +87,32 @@ impl Premises {
             tenants.push(Tenant::new(vgpu, Origin::Configured, served));
         }
         let roster = tenants.iter().map(|tenant| tenant.served.known.clone()).collect();
-        let (roster, state) = (Arc::new(Roster::new(roster)), Mutex::new(State { options, tenants }));
+        let (roster, state) = (
+            Arc::new(Roster::new(roster)),
+            Mutex::new(State { options, tenants, remembered: Remembered::default() }),
+        );
         Ok(Arc::new(Self { ground: Arc::new(ground), builder, roster, source, state }))
     }
 
-    /// Goes on with what a predecessor has handed over: vGPUs that the operator has made there, all guests, and values that the
-    /// operator has set, which the guests' threads take.
+    /// Goes on with what a daemon before this one had: vGPUs that the operator has made there, all guests, which `complete` sees to,
+    /// and values that the operator has set, which the guests' threads take. What cannot be made is for `failed`.
     ///
     /// # Errors
-    /// Something of it cannot be; the predecessor goes on.
-    pub(super) fn succeed(&self, succession: &Succession) -> Result<(), HostError> {
-        let Changed { made, set } = succession.changed();
-        for spec in made {
-            let added = self.add(&spec);
-            added.map_err(|why| HostError::Upgrade(format!("a vGPU that was made at run time: {why}")))?;
+    /// Those of `complete` and `failed`.
+    pub(super) fn succeed(
+        &self,
+        changes: Changes,
+        failed: impl Fn(String) -> Result<(), HostError>,
+        complete: impl FnOnce() -> Result<(), HostError>,
+    ) -> Result<(), HostError> {
+        for spec in changes.made {
+            let made = self.add(&spec).map(drop);
+            made.or_else(|why| failed(format!("a vGPU that was made at run time: {why}")))?;
         }
-        succession.complete()?;
-        for (name, values) in set {
+        complete()?;
+        for (name, values) in changes.set {
             if let Err(why) = self.set(&name, &values) {
-                log::error!("upgrade: what was set at run time is as in the configuration again: {why}");
+                log::error!("what was set at run time is as in the configuration again: {why}");
             }
         }
         Ok(())
@@ -278,11 +285,14 @@ impl Estate for Premises {
         let restart: Vec<String> = self.restart_of(&state, &vgpu).into_iter().collect();
         let added = json!({ "vgpu": vgpu.name, "socket": vgpu.socket, "vram_bytes": vgpu.vram_bytes, "needs_restart": restart });
         self.admit(&mut state, vgpu, Origin::Made(spec.to_owned())).map_err(Objected)?;
+        state.remember();
         Ok(added)
     }
 
     fn remove(&self, name: &str, removal: Removal) -> Result<Value, Objected> {
-        let was_connected = self.dismiss(&mut self.state(), name, removal).map_err(Objected)?;
+        let mut state = self.state();
+        let was_connected = self.dismiss(&mut state, name, removal).map_err(Objected)?;
+        state.remember();
         Ok(json!({ "vgpu": name, "vm_was_connected": was_connected }))
     }
 
@@ -305,6 +315,7 @@ impl Estate for Premises {
             let (key, _) = value.split_once('=')?;
             Some((key.to_owned(), value.clone()))
         }));
+        state.remember();
         let failed: Vec<String> = Self::tune(&state, at).into_iter().collect();
         let restart: Vec<String> = self.restart_of(&state, &wanted).into_iter().collect();
         let known = &state.tenants[at].served.known;
@@ -364,6 +375,7 @@ impl Estate for Premises {
         }
         // Also those that files do not name: what the daemon's options say may be another.
         failed.extend((0..state.tenants.len()).filter_map(|at| Self::tune(&state, at)));
+        state.remember();
         log::info!("the operator had the configuration read again: {} changes", changed.len());
         Ok(json!({ "changed": changed, "needs_restart": restart, "failed": failed }))
     }

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -23,6 +24,7 @@ use super::options::VgpuOptions;
 use super::upgrade::inheritance::Arrived;
 use super::upgrade::inheritance::Inheritance;
 use super::upgrade::inheritance::Resumed;
+use super::upgrade::message::Changes;
 use crate::fd_store;
 use crate::frontend::vhost::handed::Handed;
 use crate::frontend::vhost::handed::Placed;
@@ -30,11 +32,13 @@ use crate::frontend::vhost::handed::Recorded;
 use crate::frontend::vhost::handed::Region;
 use crate::frontend::vhost::saved::SavedRing;
 use crate::ledger::log::Key;
+use crate::ledger::log::Log;
 use crate::ledger::lost::Lost;
 use crate::ledger::page::PagePlace;
 use crate::ledger::page::Spot;
 use crate::ledger::read::CHANNEL;
 use crate::ledger::read::CONNECTION;
+use crate::ledger::read::ESTATE;
 use crate::ledger::read::EVICTED;
 use crate::ledger::read::Left;
 use crate::ledger::read::LeftError;
@@ -47,6 +51,8 @@ use crate::migration::pages::PAGE;
 use crate::migration::pages::PageSet;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 
+/// What becomes of a VM that cannot be gone on with.
+const LOST: &str = "its VM loses the device, as the daemon before this one was killed";
 /// Where the index of a used ring is (virtio 1.3, 2.7.8).
 const USED_INDEX: u64 = 2;
 /// Where its entries start.
@@ -54,27 +60,47 @@ const USED_ENTRIES: u64 = 4;
 /// Bytes of an entry, of which the first four are the head.
 const USED_ENTRY: u64 = 8;
 
-/// All that a daemon before this one has left of these vGPUs. What it left of others is given up.
-pub(super) fn collect(vgpus: &[VgpuOptions]) -> Arc<Inheritance> {
-    let inheritance = Arc::new(Inheritance::default());
-    for vgpu in vgpus {
-        let left = match Left::take(&vgpu.name) {
-            Ok(None) => continue,
-            Ok(Some(left)) => arrive(vgpu, left),
-            Err(error) => Err(error.to_string()),
-        };
-        match left {
-            Ok(arrived) => inheritance.add(vgpu.name.clone(), arrived),
-            Err(why) => log::error!("vGPU {}: its VM loses the device, as the daemon before this one was killed: {why}", vgpu.name),
+/// What a daemon before this one that was killed has left of a vGPU, if anything: it arrives.
+pub(super) fn collect(vgpu: &VgpuOptions, inheritance: &Inheritance) {
+    let files = fd_store::take(&vgpu.name);
+    if files.is_empty() {
+        return;
+    }
+    let roles: Vec<String> = files.keys().cloned().collect();
+    let connection = files.get(CONNECTION).map(|file| file.try_clone().map(UnixStream::from));
+    let arrived = Left::of(files).map_err(|error| error.to_string()).and_then(|left| arrive(vgpu, left));
+    match arrived {
+        Ok(arrived) => inheritance.add(vgpu.name.clone(), arrived),
+        Err(why) => {
+            log::error!("vGPU {}: {LOST}: {why}", vgpu.name);
+            give_up(&vgpu.name, &roles, connection);
         }
     }
-    for name in fd_store::drop_others() {
-        log::warn!("descriptor store: {name}: no vGPU of the configuration; closed");
-    }
-    inheritance
 }
 
-/// All vGPUs are there: those that were collected go on.
+/// Nothing of a vGPU is left: its VMM sees that, and can connect anew.
+fn give_up(vgpu: &str, roles: &[String], connection: Option<io::Result<UnixStream>>) {
+    if let Some(Ok(connection)) = connection {
+        // It may have hung up.
+        let _over = connection.shutdown(Shutdown::Both);
+    }
+    for role in roles {
+        if let Err(error) = fd_store::remove(vgpu, role) {
+            log::warn!("vGPU {vgpu}: descriptor store: {role}: {error}");
+        }
+    }
+}
+
+/// What the operator had changed there.
+pub(super) fn changes() -> Changes {
+    let Some(file) = fd_store::take("").remove(ESTATE) else { return Changes::default() };
+    Log::open(File::from(file)).and_then(|log| log.get(Key::Estate)).unwrap_or_else(|error| {
+        log::error!("what was changed at run time is as in the configuration again: {error}");
+        Changes::default()
+    })
+}
+
+/// All vGPUs are there: those that were collected go on, and what is left is given up.
 pub(super) fn go_on(inheritance: &Inheritance) {
     for vgpu in inheritance.waiting() {
         let resumed = vgpu.wait().and_then(|()| {
@@ -82,9 +108,15 @@ pub(super) fn go_on(inheritance: &Inheritance) {
             vgpu.wait()
         });
         match resumed {
-            Ok(()) => log::warn!("vGPU {}: its VM goes on, with lost devices: the daemon before this one was killed", vgpu.name),
-            Err(why) => log::error!("vGPU {}: its VM loses the device: {why}", vgpu.name),
+            Ok(()) => log::warn!(
+                "vGPU {}: its VM goes on, with lost devices: the daemon before this one was killed",
+                vgpu.name
+            ),
+            Err(why) => log::error!("vGPU {}: {LOST}: {why}", vgpu.name),
         }
+    }
+    for name in fd_store::drop_others() {
+        log::warn!("descriptor store: {name}: no vGPU that is served; closed");
     }
 }
 
@@ -118,9 +150,13 @@ impl Memory<'_> {
 /// What was taken from it has been used, or is in flight: so the guest's used index and what is in flight say how far it was.
 fn ring(index: u16, placed: &Placed, memory: &Memory<'_>, words: &Arc<Words>) -> io::Result<SavedRing> {
     let mut ring = SavedRing { was_used: true, owes_interrupt: true, ..SavedRing::default() };
-    let Some(words) = words.ring(index).filter(|_| placed.has_kick && placed.size > 0) else { return Ok(ring) };
+    let Some(words) = words.ring(index).filter(|_| placed.has_kick && placed.size > 0) else {
+        return Ok(ring);
+    };
     let [_, _, used] = placed.parts;
-    let at = |offset: u64| used.checked_add(offset).ok_or_else(|| io::Error::other("a used ring beyond all memory"));
+    let at = |offset: u64| {
+        used.checked_add(offset).ok_or_else(|| io::Error::other("a used ring beyond all memory"))
+    };
     let guests = u16::from_le_bytes(memory.read(at(USED_INDEX)?)?);
     ring.repeated = words.heads();
     // Those that the daemon has used before it could note it: one, if the guest has not written there.
@@ -152,7 +188,9 @@ fn lose_devices(vgpu: &str, left: &mut Left, memory: &Memory<'_>, vram: &File) -
         });
         match lost.and_then(|()| left.log.remove(key)) {
             Ok(()) => told += 1,
-            Err(error) => log::warn!("vGPU {vgpu}: {key:?}: a process may not learn that its device is lost: {error}"),
+            Err(error) => {
+                log::warn!("vGPU {vgpu}: {key:?}: a process may not learn that its device is lost: {error}")
+            }
         }
     }
     told
@@ -182,7 +220,8 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     if memory.len() != shell.regions.len() {
         return Err(format!("{} regions of guest memory, {} files", shell.regions.len(), memory.len()));
     }
-    let memory: Result<Vec<OwnedFd>, String> = memory.iter().map(|role| left.memory(role).map_err(text)).collect();
+    let memory: Result<Vec<OwnedFd>, String> =
+        memory.iter().map(|role| left.memory(role).map_err(text)).collect();
     let memory = memory?;
     let mut files = VecDeque::new();
     if shell.has_back_channel {
@@ -197,8 +236,12 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     let lost = lose_devices(&vgpu.name, &mut left, &guest, &vram);
     let mut rings = Vec::with_capacity(shell.rings.len());
     for (index, placed) in (0..).zip(&shell.rings) {
-        rings.push(ring(index, placed, &guest, &left.words).map_err(|error| format!("queue {index}: {error}"))?);
-        for (what, is_there) in [("kick", placed.has_kick), ("call", placed.has_call), ("error", placed.has_error)] {
+        rings.push(
+            ring(index, placed, &guest, &left.words).map_err(|error| format!("queue {index}: {error}"))?,
+        );
+        for (what, is_there) in
+            [("kick", placed.has_kick), ("call", placed.has_call), ("error", placed.has_error)]
+        {
             if is_there {
                 files.push_back(left.file(&eventfd(what, index)).map_err(text)?);
             }
@@ -219,4 +262,200 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     let device = HandedDevice { state, files: [vram, evicted], written };
     let ledger = Resumed { log: left.log, words: left.words, stored, lost };
     Ok(Arrived { connection, device, ledger: Some(ledger) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs::File;
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::fs::FileExt;
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use rustix::event::EventfdFlags;
+    use rustix::event::eventfd;
+    use rustix::fs::MemfdFlags;
+    use rustix::fs::memfd_create;
+
+    use super::Left;
+    use super::Memory;
+    use super::Recorded;
+    use super::Region;
+    use super::VgpuOptions;
+    use super::arrive;
+    use super::ring;
+    use crate::frontend::vhost::handed::HandedShell;
+    use crate::frontend::vhost::handed::Placed;
+    use crate::frontend::vhost::saved::SavedShell;
+    use crate::ledger::log::Key;
+    use crate::ledger::log::Log;
+    use crate::ledger::lost::Lost;
+    use crate::ledger::page::PagePlace;
+    use crate::ledger::words::Words;
+    use crate::migration::handed::Becomes;
+    use crate::vgpu::memory::vidmm::vram::VideoMemory;
+    use campanile_protocol::device_page;
+
+    /// Where guest memory and its used ring begin.
+    const RAM: u64 = 1 << 30;
+    const USED: u64 = RAM + 0x2000;
+    const SIZE: u16 = 4;
+
+    fn placed() -> Placed {
+        let parts = [RAM, RAM + 0x1000, USED];
+        Placed { size: SIZE, parts, is_enabled: true, has_kick: true, has_call: true, has_error: false }
+    }
+
+    fn region(length: u64) -> Region {
+        Region { guest: RAM, length, user: 0x7000_0000, offset: 0 }
+    }
+
+    fn memfd(length: u64) -> File {
+        let file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(length).unwrap();
+        file
+    }
+
+    /// Guest memory whose used ring has these heads, the last of which makes its index this one.
+    fn used(index: u16, heads: &[u16]) -> File {
+        let file = memfd(1 << 16);
+        let start = USED - RAM;
+        file.write_all_at(&index.to_le_bytes(), start + 2).unwrap();
+        for (back, head) in (1..).zip(heads.iter().rev()) {
+            let slot = u64::from(index.wrapping_sub(back) % SIZE);
+            file.write_all_at(&u32::from(*head).to_le_bytes(), start + 4 + 8 * slot).unwrap();
+        }
+        file
+    }
+
+    #[test]
+    fn cont_15_what_was_in_flight_is_handled_again_in_its_order_but_for_what_the_guest_has_back() {
+        // What the daemon noted, the guest's used index and last heads; what is repeated, and where the ring goes on.
+        let cases: [(u16, u16, &[u16], &[u16], u16); 5] = [
+            (7, 7, &[], &[3, 0, 2], 10),
+            (7, 8, &[0], &[3, 2], 10),
+            (7, 10, &[2, 3, 0], &[], 10),
+            (u16::MAX, 0, &[3], &[0, 2], 2),
+            (u16::MAX - 1, u16::MAX - 1, &[], &[3, 0, 2], 1),
+        ];
+        for (noted, index, heads, repeated, position) in cases {
+            let words = Arc::new(Words::new().unwrap());
+            let its = words.ring(1).unwrap();
+            its.note_used(noted);
+            for (order, head) in [(1, 3), (2, 0), (3, 2)] {
+                its.take(head, order);
+            }
+            let regions = [region(1 << 16)];
+            let memory = Memory { regions: &regions, files: vec![used(index, heads)] };
+            let found = ring(1, &placed(), &memory, &words).unwrap();
+            assert_eq!((found.repeated.as_slice(), found.position), (repeated, position), "{noted}, {index}");
+            assert!(found.owes_interrupt, "the guest may have been told of nothing");
+            let stopped = Placed { has_kick: false, ..placed() };
+            assert_eq!(ring(1, &stopped, &memory, &words).unwrap().position, 0, "it had not begun");
+        }
+        let nowhere = Memory { regions: &[], files: Vec::new() };
+        let error = ring(1, &placed(), &nowhere, &Arc::new(Words::new().unwrap())).unwrap_err().to_string();
+        assert!(error.contains("guest memory has no 0x40002002"), "{error}");
+    }
+
+    /// What a daemon has left of a vGPU with one ring and a device page in each kind of memory, and the guest's end of its connection.
+    fn left(vgpu: &VgpuOptions) -> (BTreeMap<String, OwnedFd>, UnixStream) {
+        let (own, its) = UnixStream::pair().unwrap();
+        let file_bytes = VideoMemory::file_bytes_of(vgpu.vram_bytes);
+        let mut log = Log::new().unwrap();
+        let shell = HandedShell {
+            shell: SavedShell::default(),
+            protocol: 0,
+            has_asked: true,
+            is_greeted: true,
+            window: None,
+            has_back_channel: false,
+            regions: vec![region(1 << 20)],
+            rings: vec![placed()],
+        };
+        log.put(Key::Connection, &Recorded { shell, memory: vec!["ram-1-2".to_owned()] }).unwrap();
+        log.put(Key::Window, &true).unwrap();
+        log.put(Key::Page(3), &PagePlace::Video(0x10000)).unwrap();
+        log.put(Key::Page(4), &PagePlace::Guest(vec![(RAM + 0x40000, 0x20000)])).unwrap();
+        log.put(Key::Context(3), &()).unwrap();
+        let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let files: [(&str, OwnedFd); 8] = [
+            ("log", log.file().try_clone().unwrap().into()),
+            ("words", Words::new().unwrap().file().try_clone().unwrap().into()),
+            ("connection", own.into()),
+            ("ram-1-2", memfd(1 << 20).into()),
+            ("vram", memfd(file_bytes).into()),
+            ("evicted", memfd(1 << 20).into()),
+            ("kick-0", event()),
+            ("call-0", event()),
+        ];
+        (files.map(|(role, file)| (role.to_owned(), file)).into(), its)
+    }
+
+    fn vgpu() -> VgpuOptions {
+        VgpuOptions::new("a".to_owned(), PathBuf::from("/run/a"), 64 << 20)
+    }
+
+    #[test]
+    fn cont_12_processes_are_told_wherever_their_pages_lie_and_what_no_guest_sees_is_freed() {
+        let vgpu = vgpu();
+        let (files, _its) = left(&vgpu);
+        let [vram, ram] = ["vram", "ram-1-2"].map(|role| File::from(files[role].try_clone().unwrap()));
+        let hidden = VideoMemory::aperture_of(vgpu.vram_bytes) + 0x5000;
+        for at in [0x5000, hidden] {
+            vram.write_all_at(b"secret", at).unwrap();
+        }
+        let arrived = arrive(&vgpu, Left::of(files).unwrap()).unwrap();
+        let word = |file: &File, at: u64| {
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, at).unwrap();
+            u64::from_le_bytes(bytes)
+        };
+        assert_eq!(word(&vram, 0x10000 + device_page::DEVICE_STATUS), device_page::DEVICE_STOPPED);
+        assert_eq!(word(&ram, 0x40000 + device_page::DEVICE_STATUS), device_page::DEVICE_STOPPED);
+        assert_ne!(word(&vram, 0x5000), 0, "a process of the guest has it mapped");
+        assert_eq!(word(&vram, hidden), 0);
+        let Becomes::Lost(lost) = arrived.device.state else { panic!("it has no state") };
+        assert_eq!(lost, Lost { contexts: vec![3], ..Lost::default() });
+        let ledger = arrived.ledger.unwrap();
+        assert_eq!(ledger.lost, 2);
+        assert!(ledger.log.get::<PagePlace>(Key::Page(3)).is_err(), "it is told once");
+        assert_eq!(arrived.connection.shell.window, Some(true));
+        assert_eq!(arrived.connection.files.len(), 3, "memory, kick, call");
+    }
+
+    #[test]
+    fn cont_14_a_vgpu_of_which_something_is_missing_or_wrong_is_refused_by_name() {
+        let vgpu = vgpu();
+        let refused = |change: &dyn Fn(&mut BTreeMap<String, OwnedFd>)| {
+            let (mut files, mut its) = left(&vgpu);
+            change(&mut files);
+            let why = Left::of(files)
+                .map_err(|error| error.to_string())
+                .and_then(|left| arrive(&vgpu, left))
+                .unwrap_err();
+            assert_eq!(its.read(&mut [0; 1]).unwrap(), 0, "its connection is closed");
+            why
+        };
+        for role in ["log", "words", "connection", "ram-1-2", "vram", "evicted", "kick-0", "call-0"] {
+            let why = refused(&|files| drop(files.remove(role)));
+            assert_eq!(why, format!("a descriptor is missing in the store: {role}"));
+        }
+        let why = refused(&|files| drop(files.insert("log".to_owned(), memfd(100).into())));
+        assert_eq!(why, "the ledger does not begin as one");
+        let why = refused(&|files| drop(files.insert("words".to_owned(), memfd(100).into())));
+        assert!(why.starts_with("the words of its rings have 100 bytes"), "{why}");
+        let why = refused(&|files| {
+            Words::open(files["words"].try_clone().unwrap().into()).unwrap().set_busy(true);
+        });
+        assert_eq!(why, "its VMM was in the middle of a message");
+        let why = refused(&|files| {
+            let mut log = Log::open(files["log"].try_clone().unwrap().into()).unwrap();
+            log.put(Key::Connection, &7u32).unwrap();
+        });
+        assert!(why.starts_with("Connection of the ledger: "), "{why}");
+    }
 }

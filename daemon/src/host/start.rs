@@ -17,6 +17,7 @@ use super::check::check_live_migration;
 use super::endpoints::open_door;
 use super::error::HostError;
 use super::ground::Ground;
+use super::heartbeat::Heartbeat;
 use super::holding::Holding;
 use super::local_choice::LocalPlace;
 use super::local_memory::decide;
@@ -68,6 +69,7 @@ pub struct Host {
     /// The vGPUs with which it began.
     pub vgpus: Vec<Vgpu>,
     _premises: Open,
+    _heartbeat: Option<Heartbeat>,
     /// Where scrapers read.
     pub metrics: Option<Server>,
     /// Where browsers look.
@@ -123,6 +125,9 @@ impl Host {
         let reach = |role| Reach::of(role, setting);
         let schedule = move || Supervisor::start(policy, normal_share, awake);
         let supervisor = Arc::new(confiner.within(Role::Schedule, &reach(Role::Schedule), schedule)??);
+        let its = Arc::clone(&supervisor);
+        let beat = move || Heartbeat::start(&its);
+        let heartbeat = confiner.within(Role::Schedule, &reach(Role::Schedule), beat)??;
         let (probed, holding) = settle_accounts(&options);
         let (compute, computes_on_gpu) = probed?;
         let probe = probe_program(&options, &holding);
@@ -151,7 +156,7 @@ impl Host {
                 succession.receive()?;
                 Arc::clone(succession.inheritance())
             }
-            None => recovery::collect(&options.vgpus),
+            None => Arc::default(),
         };
         let ground = Ground {
             reach: reach(Role::Front),
@@ -168,8 +173,21 @@ impl Host {
         };
         let premises = Premises::begin(ground, kept, builder, changes)?;
         match &succession {
-            Some(succession) => premises.succeed(succession)?,
-            None => recovery::go_on(&inheritance),
+            Some(succession) => {
+                let failed = |why| Err(HostError::Upgrade(why));
+                premises.succeed(succession.changed(), failed, || succession.complete())?;
+            }
+            None => {
+                let failed = |why| {
+                    log::error!("{why}");
+                    Ok(())
+                };
+                let complete = || {
+                    recovery::go_on(&inheritance);
+                    Ok(())
+                };
+                premises.succeed(recovery::changes(), failed, complete)?;
+            }
         }
         let arriving = premises.arriving();
         let arrivals = open_door(&options, arriving, &confiner, &reach(Role::Arrivals))?;
@@ -200,7 +218,8 @@ impl Host {
         let control = control.transpose()?;
         open_sockets::close_others();
         let vgpus = premises.handles();
-        Ok(Self { control, status, vgpus, _premises: Open(premises), metrics, web, arrivals, compute })
+        let (_premises, _heartbeat) = (Open(premises), heartbeat);
+        Ok(Self { control, status, vgpus, _premises, _heartbeat, metrics, web, arrivals, compute })
     }
 }
 

@@ -1,12 +1,18 @@
 //! The vGPUs that are served, as the operator wants them.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
 
 use super::check::objections;
 use super::ground::Served;
 use super::options::HostOptions;
 use super::options::VgpuOptions;
-use super::predecessor::Changes;
+use super::upgrade::message::Changes;
+use crate::fd_store;
+use crate::ledger::log::Key;
+use crate::ledger::log::Log;
+use crate::ledger::read::ESTATE;
 
 /// Where a vGPU comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,15 +40,46 @@ impl Tenant {
     }
 }
 
+/// Where a daemon after this one, if this one is killed, finds what the operator has changed.
+#[derive(Debug, Default)]
+pub(super) struct Remembered(Option<Log>);
+
+impl Remembered {
+    fn write(&mut self, changes: &Changes) -> io::Result<()> {
+        if !fd_store::is_open() || self.0.is_none() && *changes == Changes::default() {
+            return Ok(());
+        }
+        match &mut self.0 {
+            Some(log) => log.put(Key::Estate, changes),
+            none => {
+                let mut log = Log::new()?;
+                log.put(Key::Estate, changes)?;
+                fd_store::put("", ESTATE, log.file().as_fd())?;
+                *none = Some(log);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// All of them.
 #[derive(Debug)]
 pub(super) struct State {
     /// Those in force, but for the vGPUs.
     pub(super) options: HostOptions,
     pub(super) tenants: Vec<Tenant>,
+    pub(super) remembered: Remembered,
 }
 
 impl State {
+    /// Writes what the operator has made and set since the start.
+    pub(super) fn remember(&mut self) {
+        let changes = self.changes();
+        if let Err(error) = self.remembered.write(&changes) {
+            log::warn!("what was changed at run time may not outlive this daemon: {error}");
+        }
+    }
+
     /// What the operator has made and set since the start.
     pub(super) fn changes(&self) -> Changes {
         let mut changes = Changes::default();
@@ -51,7 +88,7 @@ impl State {
                 changes.made.push(spec.clone());
             }
             if !set.is_empty() {
-                changes.set.insert(options.name.clone(), set.values().cloned().collect());
+                changes.set.push((options.name.clone(), set.values().cloned().collect()));
             }
         }
         changes

@@ -54,6 +54,8 @@ pub enum Key {
     Generation,
     /// A range of the fs front's aperture, by its first byte.
     Range(u64),
+    /// What the operator has changed at run time.
+    Estate,
 }
 
 impl Key {
@@ -66,6 +68,7 @@ impl Key {
             Self::Context(context) => (5, u64::from(context)),
             Self::File(number) => (6, u64::from(number)),
             Self::Generation => (7, 0),
+            Self::Estate => (8, 0),
         }
     }
 
@@ -78,6 +81,7 @@ impl Key {
             5 => Self::Context(u32::try_from(number).ok()?),
             6 => Self::File(u32::try_from(number).ok()?),
             7 => Self::Generation,
+            8 => Self::Estate,
             _ => return None,
         })
     }

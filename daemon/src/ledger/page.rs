@@ -43,7 +43,9 @@ impl PagePlace {
         let cause = [(device_page::LOSS, 0), (device_page::LOSS_REPORT, 0)];
         let status = iter::once((device_page::DEVICE_STATUS, device_page::DEVICE_STOPPED));
         for (offset, word) in statuses.chain(cause).chain(status) {
-            let spot = self.spot(offset).ok_or_else(|| io::Error::other(format!("byte {offset} of the page lies nowhere")))?;
+            let spot = self
+                .spot(offset)
+                .ok_or_else(|| io::Error::other(format!("byte {offset} of the page lies nowhere")))?;
             store(spot, word)?;
         }
         Ok(())
@@ -88,11 +90,12 @@ mod tests {
     #[test]
     fn a_lost_page_says_abort_of_each_queue_and_then_that_its_gpu_has_stopped() {
         let mut said = Vec::new();
-        PagePlace::Video(0x10000).lose(|spot, word| {
-            said.push((spot, word));
-            Ok(())
-        })
-        .unwrap();
+        PagePlace::Video(0x10000)
+            .lose(|spot, word| {
+                said.push((spot, word));
+                Ok(())
+            })
+            .unwrap();
         let last = (Spot::Video(0x10000 + device_page::DEVICE_STATUS), device_page::DEVICE_STOPPED);
         assert_eq!(said.pop(), Some(last));
         let words: BTreeMap<u64, u64> = said
@@ -110,15 +113,19 @@ mod tests {
 
     #[test]
     fn a_page_of_guest_ram_is_written_where_its_pieces_lie() {
-        let pages: Vec<u64> = [0x1000, 0x2000, 0x9000].into_iter().chain((0..20).map(|page| 0x4_0000 + page * 0x1000)).collect();
+        let pages: Vec<u64> = [0x1000, 0x2000, 0x9000]
+            .into_iter()
+            .chain((0..20).map(|page| 0x4_0000 + page * 0x1000))
+            .collect();
         let place = PagePlace::of_pages(&pages);
         assert_eq!(place, PagePlace::Guest(vec![(0x1000, 0x2000), (0x9000, 0x1000), (0x4_0000, 0x1_4000)]));
         let mut spots = Vec::new();
-        place.lose(|spot, _| {
-            spots.push(spot);
-            Ok(())
-        })
-        .unwrap();
+        place
+            .lose(|spot, _| {
+                spots.push(spot);
+                Ok(())
+            })
+            .unwrap();
         // Statuses lie from byte 16,384 on: in the second page of the third piece.
         assert_eq!(device_page::status(0), 0x4000);
         assert_eq!(spots[0], Spot::Guest(0x4_1000));

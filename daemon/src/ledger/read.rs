@@ -10,7 +10,6 @@ use std::sync::Arc;
 use super::log::Log;
 use super::log::LogError;
 use super::words::Words;
-use crate::fd_store;
 
 /// Role of the log.
 pub const LOG: &str = "log";
@@ -24,6 +23,9 @@ pub const CHANNEL: &str = "channel";
 pub const VRAM: &str = "vram";
 /// Role of the file that what is evicted lies in.
 pub const EVICTED: &str = "evicted";
+
+/// Role of what the operator has changed, which is of no vGPU.
+pub const ESTATE: &str = "estate";
 
 /// Role of an eventfd of a ring: `what` is kick, call or error.
 pub fn eventfd(what: &str, ring: u16) -> String {
@@ -55,22 +57,18 @@ pub struct Left {
 }
 
 impl Left {
-    /// Takes what was left of a vGPU, if anything was.
+    /// What these descriptors say, by role.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn take(vgpu: &str) -> Result<Option<Self>, LeftError> {
-        let mut files = fd_store::take(vgpu);
-        if files.is_empty() {
-            return Ok(None);
-        }
+    pub fn of(mut files: BTreeMap<String, OwnedFd>) -> Result<Self, LeftError> {
         let next = |role: &str| {
             let file = files.get(role).ok_or_else(|| LeftError::Missing(role.to_owned()))?;
             Ok::<_, LeftError>(File::from(file.try_clone()?))
         };
         let (log, words) = (Log::open(next(LOG)?)?, Arc::new(Words::open(next(WORDS)?)?));
         files.retain(|role, _| role != LOG && role != WORDS);
-        Ok(Some(Self { log, words, files }))
+        Ok(Self { log, words, files })
     }
 
     /// The roles of what lies in the store.

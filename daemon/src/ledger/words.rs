@@ -92,7 +92,8 @@ impl Words {
 
     /// Those of one ring, if there is room for it.
     pub fn ring(self: &Arc<Self>, index: u16) -> Option<RingWords> {
-        (u64::from(index) < RINGS).then(|| RingWords { words: Arc::clone(self), first: FIRST + u64::from(index) * RING })
+        (u64::from(index) < RINGS)
+            .then(|| RingWords { words: Arc::clone(self), first: FIRST + u64::from(index) * RING })
     }
 }
 
@@ -140,7 +141,8 @@ impl RingWords {
     /// The heads in flight, in their order.
     pub fn heads(&self) -> Vec<u16> {
         let order = |head| self.head(head).map(|word| (word.load(Ordering::Acquire), head));
-        let mut taken: Vec<(u64, u16)> = (0..=u16::MAX).map_while(order).filter(|(order, _)| *order != 0).collect();
+        let mut taken: Vec<(u64, u16)> =
+            (0..=u16::MAX).map_while(order).filter(|(order, _)| *order != 0).collect();
         taken.sort_unstable();
         taken.into_iter().map(|(_, head)| head).collect()
     }

@@ -40,7 +40,8 @@ impl HandedDevice {
     pub(super) fn open(self, vgpu: &Arriving) -> Result<([Staged; 2], Becomes<State>), MigrationError> {
         let state = match self.state {
             Becomes::Whole(bytes) => {
-                let state = state::decode(&bytes).map_err(|error| MigrationError::State(error.to_string()))?;
+                let state =
+                    state::decode(&bytes).map_err(|error| MigrationError::State(error.to_string()))?;
                 Becomes::Whole(state)
             }
             Becomes::Lost(lost) => Becomes::Lost(lost),

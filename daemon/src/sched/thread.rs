@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
@@ -51,6 +53,8 @@ pub struct Supervisor {
 struct Shared {
     wake_sources: WakeSources,
     entities: Mutex<Entities>,
+    /// Rounds of its thread.
+    rounds: AtomicU64,
 }
 
 impl Shared {
@@ -72,8 +76,12 @@ impl Supervisor {
     where
         F: Write + Send + 'static,
     {
-        let shared =
-            Arc::new(Shared { wake_sources: WakeSources::new()?, entities: Mutex::new(Entities::default()) });
+        let shared = Shared {
+            wake_sources: WakeSources::new()?,
+            entities: Mutex::default(),
+            rounds: AtomicU64::new(0),
+        };
+        let shared = Arc::new(shared);
         let its = Arc::clone(&shared);
         let thread = essential_thread::spawn("supervisor", move || {
             cpu_slice::shorten();
@@ -105,6 +113,13 @@ impl Supervisor {
         drop(entities);
         self.shared.wake_sources.wake();
         Ok(id)
+    }
+
+    /// Has the thread make a round, and says how many it has made by now: where two calls some time apart say the same, it stands still.
+    pub fn pulse(&self) -> u64 {
+        let rounds = self.shared.rounds.load(Ordering::Relaxed);
+        self.shared.wake_sources.wake();
+        rounds
     }
 
     /// Whether an engine that was asked to yield its node has it still, by the supervisor's own record: what the engine's word says
@@ -180,6 +195,7 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
     loop {
         let wait = again.map(|at: Duration| at.saturating_sub(begun.elapsed()));
         let signalled = shared.wake_sources.wait(wait);
+        shared.rounds.fetch_add(1, Ordering::Relaxed);
         let mut entities = shared.lock();
         if entities.stop {
             return;

@@ -1,25 +1,36 @@
 //! A daemon that is killed under running guests, and the one that its keeper starts in its place.
 
+use std::fs;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::thread;
 
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_test_vmm::fuse::context::FuseContext;
+use campanile_test_vmm::options::DeviceKind;
 use campanile_test_vmm::options::VmOptions;
 use campanile_test_vmm::vm::LoopbackVm;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
+use serde_json::json;
 
 use crate::served::Folder;
 use crate::served::NEVER;
 use crate::served::QUIET;
 use crate::served::Served;
+use crate::served::campanile;
+use crate::served::text;
 use crate::served::until;
+use crate::upgrade::Over;
 
 const BYTES: u64 = 1 << 20;
 
@@ -32,13 +43,22 @@ struct Kept(Served);
 
 impl Kept {
     fn begin(config: &str) -> Self {
+        Self::by(Command::new(env!("CARGO_BIN_EXE_campanile")), config)
+    }
+
+    fn by(command: Command, config: &str) -> Self {
         let folder = Folder::with(&format!("{QUIET}{config}"));
-        let command = Command::new(env!("CARGO_BIN_EXE_campanile"));
         Self(Served::run(folder, command, &["--respawn"], Stdio::inherit()))
     }
 
     fn connect(&self, name: &str) -> Arc<LoopbackVm> {
         LoopbackVm::connect(self.0.folder.file(&format!("{name}.sock")), &VmOptions::default()).unwrap()
+    }
+
+    /// The keeper is a process that was not waited for yet.
+    fn has_ended(&self) -> bool {
+        fs::read_to_string(format!("/proc/{}/stat", self.0.pid()))
+            .map_or(true, |state| state.contains(") Z "))
     }
 
     fn daemon(&self) -> Option<Pid> {
@@ -49,9 +69,18 @@ impl Kept {
 
     /// Kills the daemon, and waits until the next one serves.
     fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Has the daemon be followed by another by a signal.
+    fn signal(&self, signal: Signal) {
         let before = self.daemon().unwrap();
-        assert_ne!(u32::try_from(before.as_raw_nonzero().get()).unwrap(), self.0.pid(), "it is not the keeper");
-        kill_process(before, Signal::KILL).unwrap();
+        assert_ne!(
+            u32::try_from(before.as_raw_nonzero().get()).unwrap(),
+            self.0.pid(),
+            "it is not the keeper"
+        );
+        kill_process(before, signal).unwrap();
         until("the next daemon", || self.daemon().is_some_and(|daemon| daemon != before));
     }
 }
@@ -92,7 +121,8 @@ fn cont_12_guests_of_a_daemon_that_is_killed_see_lost_devices_and_go_on_with_new
     let kept = Kept::begin(&format!("{}{}", table("a", ""), table("b", "")));
     let vms = [kept.connect("a"), kept.connect("b")];
     for round in 0..3 {
-        let devices: Vec<Device> = vms.iter().map(|vm| Device::open(vm.open("test").unwrap()).unwrap()).collect();
+        let devices: Vec<Device> =
+            vms.iter().map(|vm| Device::open(vm.open("test").unwrap()).unwrap()).collect();
         for device in &devices {
             fill(device, 10 + round, true).unwrap();
         }
@@ -109,4 +139,133 @@ fn cont_12_guests_of_a_daemon_that_is_killed_see_lost_devices_and_go_on_with_new
             fill(&Device::open(vm.open("new").unwrap()).unwrap(), 40 + round, true).unwrap();
         }
     }
+}
+
+#[test]
+fn cont_12_files_of_the_fs_front_go_on_and_no_memory_that_a_process_has_mapped_is_handed_out() {
+    let kept = Kept::begin(&table("f", "front = \"fs\"\naperture = \"16M\"\n"));
+    let options = VmOptions { device: DeviceKind::Fs, aperture: 16 << 20, ..VmOptions::default() };
+    let vm = LoopbackVm::connect(kept.0.folder.file("f.sock"), &options).unwrap();
+    let open = || Device::open(FuseContext::open(&vm).unwrap()).unwrap();
+    for round in 0..3 {
+        let old = open();
+        let mapped = old.create_buffer(BYTES).unwrap();
+        mapped.write(0, &[7; 4096]).unwrap();
+        kept.kill();
+        assert!(matches!(fill(&old, 1, round % 2 == 0), Err(DriverError::DeviceLost(_))));
+        let new = open();
+        let others: Vec<_> = (0..4).map(|_| new.create_buffer(BYTES).unwrap()).collect();
+        others.iter().for_each(|other| other.write(0, &[9; 4096]).unwrap());
+        fill(&new, 2, true).unwrap();
+        let mut bytes = [0; 4096];
+        mapped.read(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 4096], "another process was given its memory");
+        drop(mapped);
+        fill(&old.recreate().unwrap(), 3, round % 2 == 0).unwrap();
+    }
+    // What was lost three times is free again, all of it.
+    let all = open();
+    let buffers: Vec<_> = (0..14).map(|_| all.create_buffer(BYTES).unwrap()).collect();
+    assert_eq!(buffers.len(), 14);
+}
+
+#[test]
+fn cont_10_a_daemon_that_is_stopped_or_panics_is_followed_by_another() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env("WATCHDOG_USEC", "2000000");
+    let kept = Kept::by(command, &table("a", ""));
+    let vm = kept.connect("a");
+    let device = Device::open(vm.open("test").unwrap()).unwrap();
+    fill(&device, 1, true).unwrap();
+    // The second ends it as a panic of the supervisor does.
+    for signal in [Signal::STOP, Signal::ABORT] {
+        kept.signal(signal);
+        fill(&Device::open(vm.open("new").unwrap()).unwrap(), 2, true).unwrap();
+    }
+    assert!(matches!(fill(&device, 3, true), Err(DriverError::DeviceLost(_))));
+}
+
+#[test]
+fn cont_15_programs_at_work_while_daemons_are_killed_lose_devices_and_nothing_else() {
+    let kept = Kept::begin(&table("a", ""));
+    let vm = kept.connect("a");
+    let (is_over, rounds) = (AtomicBool::new(false), [const { AtomicU32::new(0) }; 4]);
+    let losses = thread::scope(|scope| {
+        let over = Over(&is_over);
+        let work = |index: usize| {
+            let (vm, is_over, rounds) = (&vm, &is_over, &rounds);
+            move || {
+                let mut losses = 0;
+                let mut device = Device::open(vm.open("test").unwrap()).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    match fill(&device, rounds[index].load(Ordering::Relaxed), index % 2 == 0) {
+                        Ok(()) => drop(rounds[index].fetch_add(1, Ordering::Relaxed)),
+                        Err(DriverError::DeviceLost(_)) => {
+                            losses += 1;
+                            drop(device);
+                            // A message that was on its way when the daemon was killed may be refused.
+                            device = loop {
+                                match vm.open("again").map_err(DriverError::from).and_then(Device::open) {
+                                    Ok(device) => break device,
+                                    Err(error) => assert!(!is_over.load(Ordering::Relaxed), "{error}"),
+                                }
+                            };
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                losses
+            }
+        };
+        let threads: Vec<_> = (0..4).map(|index| scope.spawn(work(index))).collect();
+        for _ in 0..8 {
+            let before = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
+            let goes_on = || {
+                let now = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
+                now.iter().zip(&before).all(|(now, before)| now > before)
+            };
+            until("work on all queues", goes_on);
+            kept.kill();
+        }
+        drop(over);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<u32>>()
+    });
+    assert!(losses.iter().all(|losses| (7..=8).contains(losses)), "{losses:?}");
+    assert!(vm.is_connected());
+}
+
+#[test]
+fn cont_16_what_the_operator_made_and_set_outlives_the_daemon() {
+    let kept = Kept::begin(&table("a", ""));
+    let spec = format!("name=b,socket={},vram=64M", kept.0.folder.file("b.sock").display());
+    kept.0.ask(&["vgpu", "add", &spec]);
+    kept.0.ask(&["vgpu", "set", "b", "weight=700"]);
+    let vm = kept.connect("b");
+    fill(&Device::open(vm.open("test").unwrap()).unwrap(), 1, true).unwrap();
+    for _ in 0..2 {
+        kept.kill();
+        let status = kept.0.ask(&["status"]);
+        let b = &status["vgpus"][1];
+        assert_eq!(
+            (&b["name"], &b["tuning"]["weight"], &b["vm_connected"]),
+            (&json!("b"), &json!(700), &json!(true))
+        );
+        fill(&Device::open(vm.open("test").unwrap()).unwrap(), 2, false).unwrap();
+    }
+    kept.0.ask(&["vgpu", "remove", "b", "--force"]);
+    kept.kill();
+    assert_eq!(kept.0.ask(&["status"])["vgpus"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn cont_17_a_daemon_that_never_served_is_not_started_again_and_one_that_ends_well_ends_its_keeper() {
+    let folder = Folder::with(&format!("{QUIET}{}", table("a", "weight = 5000000\n")));
+    let arguments = ["serve", "--config", &folder.config(), "--respawn"];
+    let output = campanile(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("campanile.toml:"), "{said}");
+    let kept = Kept::begin(&table("a", ""));
+    kill_process(kept.daemon().unwrap(), Signal::TERM).unwrap();
+    until("the keeper's end", || kept.has_ended());
 }

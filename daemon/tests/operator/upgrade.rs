@@ -96,7 +96,7 @@ impl Drop for Line {
 }
 
 /// Ends what works, however a test ends.
-struct Over<'a>(&'a AtomicBool);
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {

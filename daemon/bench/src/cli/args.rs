@@ -46,6 +46,8 @@ pub enum Figure {
     Gpu,
     /// Moves of a guest between two daemons: rates, pauses, and what others notice.
     Migrate,
+    /// What guests wait for when their daemon is replaced, and when it is killed.
+    Continuity,
 }
 
 /// `campanile bench`.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::args::BenchArguments;
 use super::args::Figure;
 use super::args::MeasureArguments;
+use crate::measure::continuity;
 use crate::measure::daemon::DaemonProcess;
 use crate::measure::dirty;
 use crate::measure::doorbells;
@@ -266,6 +267,10 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             let (rounds, small) = if measure.quick { (5, true) } else { (21, false) };
             let (settings, name) = (measure.engine.to_arguments(), measure.engine.vulkan_device.as_deref());
             show(&gpu::measure(&settings, name, gpu::Effort { rounds, small })?, &watch, measure.json)
+        }
+        Figure::Continuity => {
+            let rounds = if measure.quick { 3 } else { 5 };
+            show(&continuity::measure(&measure.engine.to_arguments(), rounds)?, &watch, measure.json)
         }
         Figure::Migrate => {
             let mib = 1 << 20;

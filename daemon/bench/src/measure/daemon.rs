@@ -9,6 +9,9 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
 use tempfile::TempDir;
 
 /// How long a daemon may take to listen: its probe starts a Vulkan driver first.
@@ -22,6 +25,7 @@ pub struct DaemonProcess {
     child: Child,
     folder: TempDir,
     vgpus: usize,
+    is_keeper: bool,
 }
 
 impl DaemonProcess {
@@ -55,7 +59,8 @@ impl DaemonProcess {
         }
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("starting the daemon")?;
-        let mut daemon = Self { child, folder, vgpus: specs.len() };
+        let is_keeper = settings.iter().any(|setting| setting == "--respawn");
+        let mut daemon = Self { child, folder, vgpus: specs.len(), is_keeper };
         let begun = Instant::now();
         while !daemon.is_there() {
             if let Some(status) = daemon.child.try_wait()? {
@@ -99,8 +104,11 @@ impl DaemonProcess {
 
 impl Drop for DaemonProcess {
     fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.child.kill();
+        // It may have ended already. A keeper that is killed leaves its daemon.
+        let keeper = self.is_keeper.then(|| kill_process(Pid::from_child(&self.child), Signal::TERM));
+        if keeper.is_none_or(|told| told.is_err()) {
+            let _ended = self.child.kill();
+        }
         let _reaped = self.child.wait();
     }
 }

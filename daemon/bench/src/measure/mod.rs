@@ -6,6 +6,7 @@
 //!                   └─ campanile peer (child): bare ping-pong     what the machine can do, in the same run
 //! ```
 
+pub mod continuity;
 pub mod cpu_time;
 pub mod daemon;
 pub mod dirty;

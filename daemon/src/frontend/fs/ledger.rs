@@ -56,16 +56,18 @@ impl Fs {
             self.files.generation = generation;
         }
         for (number, kind) in &lost.files {
-            match kind {
-                FileKind::Blank => drop(self.files.open.insert(*number, OpenFile::Blank)),
-                FileKind::Registrar(session) => drop(self.files.open.insert(*number, OpenFile::Registrar(*session))),
-                FileKind::Session(key) if lost.contexts.contains(number) => {
+            let _first = match kind {
+                FileKind::Blank => self.files.open.insert(*number, OpenFile::Blank),
+                FileKind::Registrar(session) => self.files.open.insert(*number, OpenFile::Registrar(*session)),
+                FileKind::Session(key) => {
                     let key = key.map(|words| SessionKey { words });
                     let session = ProcessFile { key, sequence: DONE, ..ProcessFile::default() };
-                    self.files.sessions.insert(*number, session);
+                    if lost.contexts.contains(number) {
+                        self.files.sessions.insert(*number, session);
+                    }
+                    None
                 }
-                FileKind::Session(_) => {}
-            }
+            };
             self.files.last = self.files.last.max(*number);
         }
         for (offset, Stray { file, bytes }) in &lost.strays {

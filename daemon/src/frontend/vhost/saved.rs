@@ -271,7 +271,8 @@ mod tests {
             Parked { head: 3, shape: u64::MAX, answer: Some(vec![9]) },
             Parked { head: 4, shape: 0, answer: None },
         ];
-        let used = SavedRing { position: 7, was_used: true, owes_interrupt: true, in_flight };
+        let used =
+            SavedRing { position: 7, was_used: true, owes_interrupt: true, in_flight, repeated: vec![] };
         SavedShell {
             features: 5_637_144_576,
             config: vec![1, 2],

@@ -11,6 +11,8 @@ pub(super) enum Message {
     Drop(String),
     /// The daemon serves.
     Ready,
+    /// It lives.
+    Alive,
     /// The daemon is this process from here on.
     Main(Pid),
     /// Something else.
@@ -21,6 +23,7 @@ pub(super) enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
     Ready,
+    Alive,
     Main(Pid),
     /// A descriptor was kept or dropped.
     Kept,
@@ -37,10 +40,15 @@ pub(super) fn read(bytes: &[u8]) -> Message {
         Some(name) if is_set("FDSTORE") => return Message::Keep(name.to_owned()),
         _ => {}
     }
-    if let Some(pid) = value("MAINPID").and_then(|pid| Pid::from_raw(pid.parse().ok()?)) {
+    let pid = value("MAINPID").and_then(|pid| pid.parse::<u32>().ok());
+    if let Some(pid) = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
         return Message::Main(pid);
     }
-    if is_set("READY") { Message::Ready } else { Message::Other }
+    match (is_set("READY"), is_set("WATCHDOG")) {
+        (true, _) => Message::Ready,
+        (_, true) => Message::Alive,
+        _ => Message::Other,
+    }
 }
 
 #[cfg(test)]
@@ -57,6 +65,7 @@ mod tests {
             ("FDSTORE=1\nFDPOLL=0\nFDNAME=campanile.a.log", Message::Keep("campanile.a.log".to_owned())),
             ("FDNAME=campanile.a.log\nFDSTOREREMOVE=1\n", Message::Drop("campanile.a.log".to_owned())),
             ("READY=1", Message::Ready),
+            ("WATCHDOG=1", Message::Alive),
             ("MAINPID=77", Message::Main(pid)),
             ("MAINPID=x", Message::Other),
             ("MAINPID=-1", Message::Other),

@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
+use rustix::event::Timespec;
 use rustix::event::poll;
 use rustix::process::Pid;
 use rustix::process::Signal;
@@ -37,6 +38,7 @@ use signal_hook::low_level::pipe;
 
 use self::message::Said;
 use self::store::Store;
+use super::heartbeat;
 use super::upgrade::channel::Channel;
 use crate::fd_store;
 
@@ -48,6 +50,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const MOST: usize = 5;
 /// As systemd's StartLimitIntervalSec.
 const WITHIN: Duration = Duration::from_secs(10);
+/// How long a daemon that serves may give no sign of life, where the environment does not say it (`WATCHDOG_USEC`).
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// Whether this process has a keeper.
 pub fn is_kept() -> bool {
@@ -62,7 +66,11 @@ pub fn receive() -> io::Result<()> {
     let channel = Channel::of_stdin()?;
     let (names, files) = channel.receive::<Vec<String>>(LIMIT)?;
     if names.len() != files.len() {
-        return Err(io::Error::other(format!("the keeper names {} descriptors and sends {}", names.len(), files.len())));
+        return Err(io::Error::other(format!(
+            "the keeper names {} descriptors and sends {}",
+            names.len(),
+            files.len()
+        )));
     }
     fd_store::deliver(names.into_iter().zip(files));
     Ok(())
@@ -84,6 +92,14 @@ struct Daemon {
     pid: Pid,
     /// It has said that it serves.
     is_ready: bool,
+    /// When it gave a sign of life last.
+    alive: Instant,
+}
+
+impl Daemon {
+    fn new(pid: Pid) -> Self {
+        Self { pid, is_ready: false, alive: Instant::now() }
+    }
 }
 
 /// A keeper.
@@ -96,6 +112,8 @@ struct Keeper {
     killed: VecDeque<Instant>,
     /// It was told to end.
     is_ending: bool,
+    /// How long the daemon may give no sign of life.
+    silence: Duration,
 }
 
 /// Keeps a daemon with this command line, until it ends by itself, or is told to.
@@ -112,13 +130,14 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
     };
     let (children, terminate, interrupt) = (signals(SIGCHLD)?, signals(SIGTERM)?, signals(SIGINT)?);
     let store = Store::open()?;
-    let pid = process::spawn(&line, &store)?;
-    let (daemon, killed) = (Daemon { pid, is_ready: false }, VecDeque::new());
-    let mut keeper = Keeper { line, store, daemon, killed, is_ending: false };
+    let silence = heartbeat::silence().unwrap_or(SILENCE);
+    let daemon = Daemon::new(process::spawn(&line, &store, silence)?);
+    let mut keeper = Keeper { line, store, daemon, killed: VecDeque::new(), is_ending: false, silence };
     loop {
         let fds = [keeper.store.socket(), children.as_fd(), terminate.as_fd(), interrupt.as_fd()];
         let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        match poll(&mut fds, None) {
+        let patience = keeper.patience().map(Timespec::try_from).and_then(Result::ok);
+        match poll(&mut fds, patience.as_ref()) {
             Err(rustix::io::Errno::INTR) => continue,
             polled => polled?,
         };
@@ -140,10 +159,21 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
                 return Ok(ended);
             }
         }
+        if keeper.patience().is_some_and(|left| left.is_zero()) {
+            let silence = keeper.silence.as_secs_f32();
+            log::error!("keeper: the daemon has given no sign of life for {silence} s: killed");
+            keeper.daemon.alive = Instant::now();
+            let _gone = kill_process(keeper.daemon.pid, Signal::KILL);
+        }
     }
 }
 
 impl Keeper {
+    /// How long the next sign of life may take; for ever, of a daemon that does not serve yet.
+    fn patience(&self) -> Option<Duration> {
+        self.daemon.is_ready.then(|| self.silence.saturating_sub(self.daemon.alive.elapsed()))
+    }
+
     /// Takes what the daemon says.
     fn listen(&mut self) -> io::Result<()> {
         let daemon = self.daemon.pid;
@@ -151,7 +181,8 @@ impl Keeper {
         let may_speak = |pid: Pid| pid == daemon || process::parent(pid) == Some(daemon);
         while let Some(said) = self.store.hear(may_speak)? {
             match said {
-                Said::Ready => self.daemon.is_ready = true,
+                Said::Ready => (self.daemon.is_ready, self.daemon.alive) = (true, Instant::now()),
+                Said::Alive => self.daemon.alive = Instant::now(),
                 Said::Main(pid) => {
                     log::info!("keeper: the daemon is process {pid:?} from here on");
                     self.daemon.pid = pid;
@@ -187,12 +218,18 @@ impl Keeper {
         self.killed.retain(|at| now.duration_since(*at) < WITHIN);
         let how = process::describe(status);
         if self.killed.len() > MOST {
-            log::error!("keeper: the daemon has ended {MOST} times within {} s, now {how}: given up", WITHIN.as_secs());
+            log::error!(
+                "keeper: the daemon has ended {MOST} times within {} s, now {how}: given up",
+                WITHIN.as_secs()
+            );
             return Ok(Some(Ended::GivenUp));
         }
-        let pid = process::spawn(&self.line, &self.store)?;
-        log::error!("keeper: the daemon has ended, {how}; process {pid:?} goes on with {} descriptors", self.store.len());
-        self.daemon = Daemon { pid, is_ready: false };
+        let pid = process::spawn(&self.line, &self.store, self.silence)?;
+        log::error!(
+            "keeper: the daemon has ended, {how}; process {pid:?} goes on with {} descriptors",
+            self.store.len()
+        );
+        self.daemon = Daemon::new(pid);
         Ok(None)
     }
 }

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -20,16 +21,18 @@ use rustix::process::kill_process;
 use super::HAS_KEEPER;
 use super::LIMIT;
 use super::store::Store;
+use crate::host::heartbeat;
 use crate::host::upgrade::channel::Channel;
 
-/// Starts a daemon with this command line, and tells it what is in the store.
+/// Starts a daemon with this command line, and tells it what is in the store, and how long it may give no sign of life.
 ///
 /// # Errors
 /// The program cannot be started, or ends before it has heard that.
-pub(super) fn spawn(line: &[OsString], store: &Store) -> io::Result<Pid> {
+pub(super) fn spawn(line: &[OsString], store: &Store, silence: Duration) -> io::Result<Pid> {
     let (own, its) = UnixStream::pair()?;
     let mut command = Command::new(env::current_exe()?);
     command.args(line.iter().skip(1)).env(HAS_KEEPER, "1").env("NOTIFY_SOCKET", store.address());
+    command.env(heartbeat::SILENCE, silence.as_micros().to_string());
     let child = command.stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
     let (names, files) = store.contents();
     if let Err(error) = Channel::from(own).send(&names, &files, LIMIT) {

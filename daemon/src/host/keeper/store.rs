@@ -124,6 +124,10 @@ impl Store {
                 self.pass_on(bytes);
                 Said::Ready
             }
+            Message::Alive => {
+                self.pass_on(bytes);
+                Said::Alive
+            }
             Message::Other => {
                 self.pass_on(bytes);
                 Said::Other

@@ -11,6 +11,15 @@ pub(in crate::host) const FORMAT: u32 = 1;
 /// The oldest one that is read.
 pub(in crate::host) const OLDEST: u32 = 1;
 
+/// What the operator has changed since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::host) struct Changes {
+    /// vGPUs that were made, in the operator's words.
+    pub(in crate::host) made: Vec<String>,
+    /// What was set, by vGPU.
+    pub(in crate::host) set: Vec<(String, Vec<String>)>,
+}
+
 /// What a successor says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -48,10 +57,9 @@ pub(in crate::host) enum Handed {
     Sockets(Vec<NamedSocket>),
     /// What the operator has changed since the start, and how many vGPUs follow.
     Estate {
-        /// vGPUs that `ctl vgpu add` has made, as it was told.
-        made: Vec<String>,
-        /// What `ctl vgpu set` has set, by vGPU.
-        set: Vec<(String, Vec<String>)>,
+        /// That.
+        #[serde(flatten)]
+        changes: Changes,
         /// vGPUs with a VM.
         vgpus: u32,
     },

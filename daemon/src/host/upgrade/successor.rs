@@ -18,6 +18,7 @@ use super::channel::Channel;
 use super::inheritance::Arrived;
 use super::inheritance::Inheritance;
 use super::inheritance::Waiting;
+use super::message::Changes;
 use super::message::FORMAT;
 use super::message::Handed;
 use super::message::HandedVgpu;
@@ -46,16 +47,7 @@ pub struct Succession {
     /// Its vGPUs.
     inheritance: Arc<Inheritance>,
     /// What the operator has changed there.
-    estate: Mutex<Changed>,
-}
-
-/// What the operator has changed while the predecessor served.
-#[derive(Debug, Default)]
-pub(in crate::host) struct Changed {
-    /// vGPUs that were made, as the operator said.
-    pub(in crate::host) made: Vec<String>,
-    /// What was set, by vGPU.
-    pub(in crate::host) set: Vec<(String, Vec<String>)>,
+    estate: Mutex<Changes>,
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -115,8 +107,8 @@ impl Succession {
     pub(in crate::host) fn receive(&self) -> Result<(), HostError> {
         self.say(&Said::Prepared)?;
         let (said, _) = self.hear()?;
-        let Handed::Estate { made, set, vgpus } = said else { return Err(unexpected(&said)) };
-        *locked(&self.estate) = Changed { made, set };
+        let Handed::Estate { changes, vgpus } = said else { return Err(unexpected(&said)) };
+        *locked(&self.estate) = changes;
         for _ in 0..vgpus {
             let (said, mut files) = self.hear()?;
             let Handed::Vgpu(vgpu) = said else { return Err(unexpected(&said)) };
@@ -145,7 +137,7 @@ impl Succession {
     }
 
     /// What the operator has changed there, once.
-    pub(in crate::host) fn changed(&self) -> Changed {
+    pub(in crate::host) fn changed(&self) -> Changes {
         std::mem::take(&mut *locked(&self.estate))
     }
 

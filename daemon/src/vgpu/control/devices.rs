@@ -167,9 +167,10 @@ impl Devices<'_> {
         let ledger = &self.vm.config.ledger;
         for (context, process) in self.vm.objects.processes.iter().filter(|(_, process)| !process.is_away()) {
             ledger.put(Key::Context(*context), &());
-            let page = process.device.as_ref().and_then(|device| {
-                device.page.view(&self.vm.memory.allocations, &self.vm.memory.dirty)
-            });
+            let page = process
+                .device
+                .as_ref()
+                .and_then(|device| device.page.view(&self.vm.memory.allocations, &self.vm.memory.dirty));
             if let Some(page) = page {
                 ledger.put(Key::Page(*context), &page.place());
             }

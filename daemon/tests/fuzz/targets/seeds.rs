@@ -142,7 +142,9 @@ fn golden() -> Vec<Seed> {
         shape: u64::MAX,
         answer,
     });
-    let ring = SavedRing { position: 7, was_used: true, owes_interrupt: true, in_flight: in_flight.to_vec() };
+    let in_flight = in_flight.to_vec();
+    let ring =
+        SavedRing { position: 7, was_used: true, owes_interrupt: true, in_flight, repeated: Vec::new() };
     let mut rings = vec![SavedRing::default(); 9];
     rings[1] = ring;
     let shell = SavedShell { features: 5_637_144_576, config: Vec::new(), smallest_answer: 0, rings };

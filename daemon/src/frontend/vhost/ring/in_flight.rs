@@ -202,7 +202,11 @@ mod tests {
         let found: Vec<_> = std::iter::from_fn(|| in_flight.next_restoring())
             .map(|one| (one.head, one.shape, one.answer))
             .collect();
-        assert_eq!(found, [(4, Some(40), None), (3, Some(30), Some(vec![]))], "a head that comes twice is found once");
+        assert_eq!(
+            found,
+            [(4, Some(40), None), (3, Some(30), Some(vec![]))],
+            "a head that comes twice is found once"
+        );
         assert_eq!(in_flight.save(0, false).in_flight, [parked(3, 30, None), parked(4, 40, None)]);
     }
 

@@ -1,0 +1,233 @@
+//! What guests wait for when their daemon is replaced, and when it is killed.
+//!
+//! ```text
+//!   upgrades   guests whose work never stops: the longest wait of each queue for one piece of it, upgrade by upgrade
+//!   kills      from the kill until a device that is opened anew has done its first work; beside the bare start of a daemon
+//! ```
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use campanile_guest::percentiles::Percentiles;
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::device::Device;
+use campanile_guest_driver::node::Node;
+use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::daemon::DaemonProcess;
+
+/// How long anything may take before it counts as never.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Continuity {
+    /// Upgrades, and kills.
+    pub rounds: usize,
+    /// From the execution of a daemon until it listens: what a kill costs at the least.
+    pub daemon_start_ns: Percentiles,
+    /// Longest wait of a user-mode queue for one empty buffer, in each upgrade.
+    pub upgrade_user_mode_stall_ns: Percentiles,
+    /// The same of a kernel-mode queue.
+    pub upgrade_kernel_mode_stall_ns: Percentiles,
+    /// How long the devices stood still, by the predecessor's own account.
+    pub upgrade_stood_still_ns: Percentiles,
+    /// From the kill until a guest that looks for it has learnt that its device is lost.
+    pub kill_to_loss_ns: Percentiles,
+    /// From the kill until a device that is opened anew has done an empty buffer.
+    pub kill_to_new_device_ns: Percentiles,
+}
+
+impl fmt::Display for Continuity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "upgrades, and kills        {}", self.rounds)?;
+        writeln!(f, "start of a daemon          {}", self.daemon_start_ns)?;
+        writeln!(f, "upgrade: user-mode stall   {}", self.upgrade_user_mode_stall_ns)?;
+        writeln!(f, "upgrade: kernel-mode stall {}", self.upgrade_kernel_mode_stall_ns)?;
+        writeln!(f, "upgrade: stood still       {}", self.upgrade_stood_still_ns)?;
+        writeln!(f, "kill to loss               {}", self.kill_to_loss_ns)?;
+        writeln!(f, "kill to a new device       {}", self.kill_to_new_device_ns)
+    }
+}
+
+/// A daemon with a keeper, its VM, and what `campanile ctl` says of it.
+struct Subject {
+    daemon: DaemonProcess,
+    vm: Arc<LoopbackVm>,
+}
+
+/// The answer of `campanile ctl` to this.
+fn ctl(control: &Path, verb: &str) -> anyhow::Result<Value> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let output = command.args(["ctl", "--json", "--control"]).arg(control).arg(verb).output()?;
+    anyhow::ensure!(output.status.success(), "{verb}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// What a queue waited for at the longest, by the upgrade in which the wait ended, and how many pieces of work it has had done.
+#[derive(Debug)]
+struct Waits {
+    longest: Mutex<Vec<Duration>>,
+    done: AtomicUsize,
+}
+
+/// Both queues, and the upgrade that is under way.
+#[derive(Debug)]
+struct Streams {
+    waits: [Waits; 2],
+    round: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Streams {
+    fn new(rounds: usize) -> Self {
+        let none = || Waits { longest: Mutex::new(vec![Duration::ZERO; rounds]), done: AtomicUsize::new(0) };
+        Self { waits: [none(), none()], round: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
+    }
+
+    /// Has a queue do one piece of work after the other, until it is over.
+    fn run(&self, device: &Device, by_doorbell: bool) -> anyhow::Result<()> {
+        let waits = &self.waits[usize::from(!by_doorbell)];
+        let context = device.create_context(Node::Copy)?;
+        let empty = CommandBuffer::new();
+        let mut user =
+            by_doorbell.then(|| context.create_user_queue(&QueueOptions::default())).transpose()?;
+        let mut kernel = context.create_kernel_queue()?;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            if let Some(user) = &mut user {
+                user.submit(&empty)?.wait(Some(LIMIT))?;
+            } else {
+                let ticket = kernel.submit(&empty)?;
+                kernel.wait(ticket, Some(LIMIT))?;
+            }
+            let waited = begun.elapsed();
+            let mut longest = waits.longest.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(longest) = longest.get_mut(self.round.load(Ordering::Relaxed)) {
+                *longest = waited.max(*longest);
+            }
+            drop(longest);
+            waits.done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Waits until each queue has begun and ended another piece of work.
+    fn go_on(&self) -> anyhow::Result<()> {
+        let done = || self.waits.each_ref().map(|waits| waits.done.load(Ordering::Relaxed));
+        let (before, begun) = (done(), Instant::now());
+        while done().iter().zip(before).any(|(now, before)| *now < before + 2) {
+            anyhow::ensure!(begun.elapsed() < LIMIT, "work does not go on");
+            thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+impl Subject {
+    fn pid(&self) -> anyhow::Result<Pid> {
+        let status = ctl(&self.daemon.control(), "status")?;
+        let pid = status["daemon"]["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        pid.context("the daemon says no number of its process")
+    }
+
+    /// The longest waits of both queues in each upgrade, and how long devices stood still.
+    fn upgrade(&self, rounds: usize) -> anyhow::Result<[Vec<Duration>; 3]> {
+        let devices = [Device::open(self.vm.open("stream")?)?, Device::open(self.vm.open("stream")?)?];
+        let streams = Streams::new(rounds);
+        let mut stood = Vec::with_capacity(rounds);
+        thread::scope(|scope| {
+            let run = |(device, by_doorbell)| {
+                let streams = &streams;
+                scope.spawn(move || streams.run(device, by_doorbell))
+            };
+            let threads: Vec<_> = devices.iter().zip([true, false]).map(run).collect();
+            let upgraded = (0..rounds).try_for_each(|round| {
+                streams.go_on()?;
+                streams.round.store(round, Ordering::Relaxed);
+                let done = ctl(&self.daemon.control(), "upgrade")?;
+                streams.go_on()?;
+                stood.push(Duration::from_millis(done["stood_still_ms"].as_u64().unwrap_or(u64::MAX)));
+                anyhow::Ok(())
+            });
+            streams.is_over.store(true, Ordering::Relaxed);
+            let ended = |thread: thread::ScopedJoinHandle<'_, anyhow::Result<()>>| {
+                thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a stream panicked")))
+            };
+            upgraded.and(threads.into_iter().try_for_each(ended))
+        })?;
+        let [user, kernel] =
+            streams.waits.map(|waits| waits.longest.into_inner().unwrap_or_else(PoisonError::into_inner));
+        Ok([user, kernel, stood])
+    }
+
+    /// Kills the daemon; when its guest has learnt that, and when it works again.
+    fn kill(&self) -> anyhow::Result<(Duration, Duration)> {
+        let device = Device::open(self.vm.open("lost")?)?;
+        let before = self.pid()?;
+        let begun = Instant::now();
+        kill_process(before, Signal::KILL)?;
+        while device.check().is_ok() {
+            anyhow::ensure!(begun.elapsed() < LIMIT, "no device is lost");
+            thread::yield_now();
+        }
+        let lost = begun.elapsed();
+        let new = Device::open(self.vm.open("new")?)?;
+        let mut queue = new.create_context(Node::Copy)?.create_user_queue(&QueueOptions::default())?;
+        queue.submit(&CommandBuffer::new())?.wait(Some(LIMIT))?;
+        Ok((lost, begun.elapsed()))
+    }
+}
+
+/// Replaces a daemon with these settings under two streams of work so often, and kills it so often: at most 5 times, since its keeper gives
+/// up one that is killed more often within 10 s.
+///
+/// # Errors
+/// A daemon did not go on.
+pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Continuity> {
+    let mut starts = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let begun = Instant::now();
+        let _ends = DaemonProcess::start(settings)?;
+        starts.push(begun.elapsed());
+    }
+    let kept: Vec<OsString> = settings.iter().cloned().chain([OsString::from("--respawn")]).collect();
+    let daemon = DaemonProcess::start(&kept)?;
+    let vm = LoopbackVm::connect(daemon.socket(), &VmOptions::default()).context("attaching a guest")?;
+    let subject = Subject { daemon, vm };
+    let [user, kernel, stood] = subject.upgrade(rounds)?;
+    let (mut losses, mut again) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+    for _ in 0..rounds {
+        let (lost, works) = subject.kill()?;
+        losses.push(lost);
+        again.push(works);
+    }
+    Ok(Continuity {
+        rounds,
+        daemon_start_ns: Percentiles::of(starts),
+        upgrade_user_mode_stall_ns: Percentiles::of(user),
+        upgrade_kernel_mode_stall_ns: Percentiles::of(kernel),
+        upgrade_stood_still_ns: Percentiles::of(stood),
+        kill_to_loss_ns: Percentiles::of(losses),
+        kill_to_new_device_ns: Percentiles::of(again),
+    })
+}

@@ -1,0 +1,106 @@
+//! The signs of life that a service manager waits for (`WATCHDOG=1`, sd_watchdog_enabled(3)): as long as the supervisor makes rounds.
+//!
+//! A daemon that is stopped, or whose supervisor stands still, gives none, is killed, and another goes on with its VMs.
+
+use std::env;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::sched::thread::Supervisor;
+use crate::service_manager;
+
+/// How long a daemon may be silent, in the environment, microseconds. It holds for a successor, too, which `WATCHDOG_PID` does not name.
+pub(super) const SILENCE: &str = "WATCHDOG_USEC";
+
+/// How long the daemon may be silent, where something waits for signs of life.
+pub(super) fn silence() -> Option<Duration> {
+    let text = env::var(SILENCE).ok()?;
+    text.parse().ok().filter(|micros| *micros > 0).map(Duration::from_micros)
+}
+
+/// The thread that gives them; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Heartbeat {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heartbeat {
+    /// Gives signs of life, where something waits for them.
+    ///
+    /// # Errors
+    /// No thread could be had.
+    pub(super) fn start(supervisor: &Arc<Supervisor>) -> io::Result<Option<Self>> {
+        let Some(silence) = silence().filter(|_| service_manager::socket().is_some()) else {
+            return Ok(None);
+        };
+        Self::every(silence / 4, Arc::clone(supervisor), service_manager::say_alive).map(Some)
+    }
+
+    fn every(
+        period: Duration,
+        supervisor: Arc<Supervisor>,
+        say: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let beat = move || {
+            let mut before = None;
+            while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                let now = Some(supervisor.pulse());
+                if now != before {
+                    say();
+                }
+                before = now;
+            }
+        };
+        let thread = thread::Builder::new().name("heartbeat".to_owned()).spawn(beat)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the thread that gives signs of life panicked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use campanile_host_gpu::sched::choice::Choice;
+
+    use super::Heartbeat;
+    use crate::sched::awake::Awake;
+    use crate::sched::thread::Supervisor;
+
+    #[test]
+    fn a_supervisor_that_makes_rounds_is_said_to_be_alive_again_and_again() {
+        let supervisor = Arc::new(Supervisor::start(Choice::default(), 20, Awake::off()).unwrap());
+        let (said, heard) = mpsc::channel();
+        let beat = Heartbeat::every(Duration::from_millis(1), Arc::clone(&supervisor), move || {
+            let _over = said.send(());
+        });
+        for _ in 0..5 {
+            heard.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+        drop(beat.unwrap());
+        let before = supervisor.pulse();
+        while supervisor.pulse() == before {
+            std::thread::yield_now();
+        }
+    }
+}
