@@ -47,7 +47,8 @@ impl Buffer {
     pub(crate) fn create(shared: &Arc<Shared>, kind: BlobMemory, size: u64) -> Result<Self, DriverError> {
         let _pass = shared.control.enter();
         let transport = shared.control.transport();
-        let blob = transport.create_blob(reachable(&**transport, kind), size)?;
+        let blob = transport.create_blob(reachable(&**transport, kind), size);
+        let blob = blob.map_err(|error| shared.control.explain(error.into()))?;
         let placed = transport.map(&blob).map_err(DriverError::from).and_then(|memory| {
             let va = shared.map(blob.resource_id(), blob.size())?;
             Ok((memory, va))
@@ -58,8 +59,8 @@ impl Buffer {
                 Ok(Self { shared: Arc::clone(shared), blob: Some(blob), resource, memory, va, size })
             }
             Err(error) => {
-                transport.destroy_blob(blob)?;
-                Err(error)
+                shared.control.give_up(blob);
+                Err(shared.control.explain(error))
             }
         }
     }

@@ -25,6 +25,7 @@ use crate::relay::Relay;
 use crate::slots::Answer;
 use crate::slots::Slots;
 use crate::transport::Transport;
+use crate::transport::blob::Blob;
 use crate::transport::shared_memory::SharedMemory;
 use crate::transport::submission::Submission;
 
@@ -161,12 +162,19 @@ impl Control {
     }
 
     /// Why a message failed: a daemon that knows nothing of this device answers nothing that it is asked, and the page says why.
-    fn explain(&self, error: DriverError) -> DriverError {
+    pub(crate) fn explain(&self, error: DriverError) -> DriverError {
         let is_unheard = matches!(error, DriverError::BadAnswer(_) | DriverError::Transport(_));
         // Zero: the device is being made.
         match self.check() {
             Err(lost) if is_unheard && self.status() != 0 => lost,
             _ => error,
+        }
+    }
+
+    /// Frees a blob that came to nothing. Why it did is what counts, and not what freeing it comes to.
+    pub(crate) fn give_up(&self, blob: Blob) {
+        if let Err(error) = self.transport.destroy_blob(blob) {
+            log::debug!("freeing a blob: {error}");
         }
     }
 

@@ -105,9 +105,7 @@ impl Device {
             page_va: PAGE_VA,
         };
         if let Err(refused) = control.call("CREATE_DEVICE", message::CREATE_DEVICE, &[create.as_bytes()]) {
-            if let Err(error) = control.transport().destroy_blob(blob) {
-                log::debug!("freeing a device page: {error}");
-            }
+            control.give_up(blob);
             return Err(refused);
         }
         let space = Mutex::new(BTreeMap::from([(FIRST_VA, END_VA - FIRST_VA)]));

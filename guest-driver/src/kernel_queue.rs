@@ -111,10 +111,11 @@ impl Drop for KernelQueue {
     fn drop(&mut self) {
         // What a suspended context holds is cancelled with its queue.
         while !self.pending.is_empty() && !self.context.is_suspended() {
+            let before = self.pending.len();
             if let Err(error) = self.finish_oldest(None) {
                 log::debug!("a buffer at the end of its queue: {error}");
-                // Nothing more is answered.
-                if matches!(error, DriverError::Transport(_)) {
+                // It is not answered, and those behind it are not either.
+                if self.pending.len() == before {
                     break;
                 }
             }

@@ -69,7 +69,7 @@ impl Device {
                 va,
             }),
             Err(error) => {
-                transport.destroy_blob(blob)?;
+                self.shared.control.give_up(blob);
                 Err(error)
             }
         }

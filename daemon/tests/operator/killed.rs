@@ -218,7 +218,7 @@ fn cont_15_programs_at_work_while_daemons_are_killed_lose_devices_and_nothing_el
             }
         };
         let threads: Vec<_> = (0..4).map(|index| scope.spawn(work(index))).collect();
-        for _ in 0..8 {
+        for _ in 0..4 {
             let before = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
             let goes_on = || {
                 let now = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
@@ -230,7 +230,7 @@ fn cont_15_programs_at_work_while_daemons_are_killed_lose_devices_and_nothing_el
         drop(over);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<u32>>()
     });
-    assert!(losses.iter().all(|losses| (7..=8).contains(losses)), "{losses:?}");
+    assert!(losses.iter().all(|losses| (3..=4).contains(losses)), "{losses:?}");
     assert!(vm.is_connected());
 }
 

@@ -58,7 +58,9 @@ impl Fs {
         for (number, kind) in &lost.files {
             let _first = match kind {
                 FileKind::Blank => self.files.open.insert(*number, OpenFile::Blank),
-                FileKind::Registrar(session) => self.files.open.insert(*number, OpenFile::Registrar(*session)),
+                FileKind::Registrar(session) => {
+                    self.files.open.insert(*number, OpenFile::Registrar(*session))
+                }
                 FileKind::Session(key) => {
                     let key = key.map(|words| SessionKey { words });
                     let session = ProcessFile { key, sequence: DONE, ..ProcessFile::default() };

@@ -186,11 +186,11 @@ impl<F: Factory> Server<F> {
     /// Serves a connection that another process has served so far.
     fn take_up(&mut self, inherited: Inherited) -> Next {
         let Inherited { handed, ready, go, is_orphan } = inherited;
-        let device = self.begin(&handed.stream);
+        // Not noted yet as connected here: a predecessor that goes on has it, and nothing here may shut it down.
+        let device = (self.factory)().map_err(ConnectionError::Device);
         let said = device.as_ref().map(|_| ()).map_err(whole);
         let is_told = ready.send(said).is_ok();
         if !is_told || device.is_err() || go.recv().is_err() {
-            self.forget_current();
             if !is_orphan {
                 // The predecessor goes on with it.
                 return Next::Leaves;
@@ -208,6 +208,7 @@ impl<F: Factory> Server<F> {
             }
         };
         self.serve(&stream, |server| {
+            server.note_current(&stream)?;
             connection::serve(server.place(), &stream, device?, Some((handed, ready)))
         })
     }
@@ -242,16 +243,17 @@ impl<F: Factory> Server<F> {
         *self.stop.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Notes that a front-end is connected, and makes its device.
-    fn begin(&mut self, stream: &UnixStream) -> Result<Box<dyn Device>, ConnectionError> {
+    /// Notes that a front-end is connected.
+    fn note_current(&self, stream: &UnixStream) -> Result<(), ConnectionError> {
         // Accepted sockets are blocking, whatever the listener is.
         let current = stream.try_clone().map_err(ConnectionError::Host)?;
         *self.stop.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(current);
-        (self.factory)().map_err(ConnectionError::Device)
+        Ok(())
     }
 
     fn session(&mut self, stream: &UnixStream) -> Result<Ended, ConnectionError> {
-        let device = self.begin(stream)?;
+        self.note_current(stream)?;
+        let device = (self.factory)().map_err(ConnectionError::Device)?;
         if self.stop.asked.load(Ordering::SeqCst) {
             return Ok(Ended::HungUp);
         }
