@@ -334,7 +334,8 @@ mod tests {
     #[test]
     fn cont_15_what_was_in_flight_is_handled_again_in_its_order_but_for_what_the_guest_has_back() {
         // What the daemon noted, the guest's used index and last heads; what is repeated, and where the ring goes on.
-        let cases: [(u16, u16, &[u16], &[u16], u16); 5] = [
+        type Case<'a> = (u16, u16, &'a [u16], &'a [u16], u16);
+        let cases: [Case<'_>; 5] = [
             (7, 7, &[], &[3, 0, 2], 10),
             (7, 8, &[0], &[3, 2], 10),
             (7, 10, &[2, 3, 0], &[], 10),

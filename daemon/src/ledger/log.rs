@@ -189,7 +189,7 @@ impl Log {
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let at = end - u64::try_from(rest.len()).unwrap_or(0);
-            let (key, value, next) = next_record(rest).ok_or(LogError::Record(at))?;
+            let Record { key, value, rest: next } = next_record(rest).ok_or(LogError::Record(at))?;
             match value {
                 Some(value) => drop(live.insert(key, value.to_vec())),
                 None => drop(live.remove(&key)),
@@ -284,17 +284,25 @@ impl Log {
     }
 }
 
-/// A record, and what follows it.
-fn next_record(bytes: &[u8]) -> Option<(Key, Option<&[u8]>, &[u8])> {
+/// What a record says, and the bytes that follow it.
+struct Record<'a> {
+    key: Key,
+    /// None: it is no more.
+    value: Option<&'a [u8]>,
+    rest: &'a [u8],
+}
+
+fn next_record(bytes: &[u8]) -> Option<Record<'_>> {
     let (head, rest) = bytes.split_at_checked(RECORD)?;
     let length = usize::try_from(u32::from_le_bytes(*head.first_chunk()?)).ok()?;
     let key = Key::of(head[5], u64::from_le_bytes(*head[6..].first_chunk()?))?;
-    let (value, next) = rest.split_at_checked(length)?;
-    match head[4] {
-        0 => Some((key, None, next)),
-        1 => Some((key, Some(value), next)),
-        _ => None,
-    }
+    let (value, rest) = rest.split_at_checked(length)?;
+    let value = match head[4] {
+        0 => None,
+        1 => Some(value),
+        _ => return None,
+    };
+    Some(Record { key, value, rest })
 }
 
 #[cfg(test)]

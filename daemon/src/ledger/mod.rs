@@ -22,12 +22,10 @@ pub mod words;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::fs::Metadata;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -90,11 +88,6 @@ pub struct Ledger {
     vgpu: String,
     /// None: nothing is written.
     written: Mutex<Option<Written>>,
-}
-
-/// The role of a file of guest memory.
-pub(crate) fn role_of(metadata: &Metadata) -> String {
-    format!("ram-{:x}-{:x}", metadata.dev(), metadata.ino())
 }
 
 impl Ledger {
@@ -188,7 +181,7 @@ impl Ledger {
         self.with(|written| {
             let mut roles = Vec::with_capacity(files.len());
             for file in files {
-                let role = role_of(&file.metadata()?);
+                let role = read::role_of(&file.metadata()?);
                 if !written.files.contains_key(&role) {
                     written.keep(&self.vgpu, &role, file.as_fd())?;
                 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::fs::Metadata;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use super::log::Log;
@@ -30,6 +32,11 @@ pub const ESTATE: &str = "estate";
 /// Role of an eventfd of a ring: `what` is kick, call or error.
 pub fn eventfd(what: &str, ring: u16) -> String {
     format!("{what}-{ring}")
+}
+
+/// The role of a file of guest memory.
+pub(super) fn role_of(metadata: &Metadata) -> String {
+    format!("ram-{:x}-{:x}", metadata.dev(), metadata.ino())
 }
 
 /// Why it cannot be gone on with.
@@ -97,7 +104,7 @@ impl Left {
         for file in self.files.values() {
             let file = file.try_clone()?;
             let metadata = File::from(file.try_clone()?).metadata()?;
-            if super::role_of(&metadata) == role {
+            if role_of(&metadata) == role {
                 return Ok(file);
             }
         }

@@ -28,7 +28,6 @@ use super::connection::Ended;
 use super::connection::Place;
 use super::counters::Count;
 use super::counters::Counters;
-use super::device::Device;
 use super::device::Factory;
 use super::handed::Inherited;
 use super::parking::Next;
@@ -283,10 +282,10 @@ mod tests {
     use std::time::Duration;
 
     use super::Counters;
-    use super::Device;
     use super::Stop;
     use super::VgpuSocket;
     use crate::frontend::vhost::answers::Answers;
+    use crate::frontend::vhost::device::Device;
     use crate::frontend::vhost::device::Offer;
     use crate::frontend::vhost::device::WindowError;
     use crate::frontend::vhost::malformed::MalformedChain;

@@ -37,15 +37,13 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::pipe;
 
 use self::message::Said;
+use self::process::HAS_KEEPER;
+use self::process::LIMIT;
 use self::store::Store;
 use super::heartbeat;
 use super::upgrade::channel::Channel;
 use crate::fd_store;
 
-/// Set in the environment of a daemon that has a keeper: its standard input is the channel to it.
-const HAS_KEEPER: &str = "CAMPANILE_KEEPER";
-/// How long the keeper may take to say what it has.
-const LIMIT: Duration = Duration::from_secs(10);
 /// Daemons that may be killed within [`WITHIN`].
 const MOST: usize = 5;
 /// As systemd's StartLimitIntervalSec.

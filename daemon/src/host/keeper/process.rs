@@ -18,11 +18,14 @@ use rustix::process::WaitOptions;
 use rustix::process::WaitStatus;
 use rustix::process::kill_process;
 
-use super::HAS_KEEPER;
-use super::LIMIT;
 use super::store::Store;
 use crate::host::heartbeat;
 use crate::host::upgrade::channel::Channel;
+
+/// Set in the environment of a daemon that has a keeper: its standard input is the channel to it.
+pub(super) const HAS_KEEPER: &str = "CAMPANILE_KEEPER";
+/// How long the keeper may take to say what it has.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
 /// Starts a daemon with this command line, and tells it what is in the store, and how long it may give no sign of life.
 ///
