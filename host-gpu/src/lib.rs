@@ -12,6 +12,7 @@
 
 pub mod adapter;
 pub mod clock;
+pub mod code_cache;
 pub mod cpu_slice;
 pub mod descriptors;
 pub mod dirty;
