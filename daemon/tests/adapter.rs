@@ -76,10 +76,12 @@ impl Bench {
             vulkan_device: None,
             tracking: Method::Off,
             local: Local::Host,
+            code_mib: 0,
         };
         let [vram, tables] = ["vram", "tables"].map(|name| create_memfd(name, BYTES).unwrap());
         let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
-        let memory = Memory { vram: &vram, tables: &tables, fences: &fences, local: None, tracker: None };
+        let memory =
+            Memory { vram: &vram, tables: &tables, fences: &fences, local: None, code: None, tracker: None };
         let engine = EngineProcess::spawn(&program, &start, memory).unwrap();
         let mut bench = Self {
             engine,
@@ -107,6 +109,7 @@ impl Bench {
             tables: &self.tables,
             fences: &self.fences,
             local: None,
+            code: None,
             tracker: None,
         };
         self.engine.revive(&self.program, &self.start, memory).unwrap();

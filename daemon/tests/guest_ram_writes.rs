@@ -112,6 +112,7 @@ impl Bench {
             vulkan_device: None,
             tracking: method,
             local: Local::Host,
+            code_mib: 0,
         };
         let vram = create_memfd("vram", VRAM).unwrap();
         let ram = create_memfd("ram", 2 * RAM_PAGES * PAGE_SIZE).unwrap();
@@ -122,6 +123,7 @@ impl Bench {
             tables: tables.file(),
             fences: &fences,
             local: None,
+            code: None,
             tracker: Some(&tracker),
         };
         for (at, kind) in [(0, AreaKind::Device), (DEVICE_AREA_BYTES, AreaKind::Context)] {
@@ -191,6 +193,7 @@ impl Bench {
             tables: self.tables.file(),
             fences: &self.fences,
             local: None,
+            code: None,
             tracker: Some(&self.tracker),
         };
         self.engine.revive(&self.program, &self.start, memory).unwrap();

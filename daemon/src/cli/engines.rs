@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
+use campanile_protocol::engine::message::MAX_CODE_MIB;
 use clap::Args;
 use clap::ValueEnum;
+use clap::value_parser;
 
 use super::doorbells::DoorbellModels;
 use super::doorbells::NodeSet;
@@ -16,6 +18,7 @@ use super::doorbells::parse_models;
 use super::doorbells::parse_nodes;
 use super::scheduling::SchedulingArguments;
 use super::tdr::TdrArguments;
+use crate::host::engines::CODE_MIB;
 use crate::host::local_choice::LocalChoice;
 use crate::host::tracking::TrackingChoice;
 use crate::vgpu::doorbells::modes::DoorbellModes;
@@ -87,6 +90,10 @@ pub struct EngineArguments {
     /// and node.
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub spares: Spares,
+    /// MiB in which each compute engine keeps what its driver has compiled, for the next process of the same engine, so that it
+    /// need not compile that again; 0 for nothing.
+    #[arg(long, value_name = "MIB", default_value_t = CODE_MIB, value_parser = value_parser!(u32).range(0..=i64::from(MAX_CODE_MIB)))]
+    pub code_cache: u32,
     /// How it is found out what engines write, for migrations: write-protect (exact; Linux 6.7 or newer, and kernels that
     /// run on the CPU), bound-ranges (all that work could write), shadow-compare (contents of that are compared; costly, so only
     /// during a migration, which sends all memory first), off, or auto: the first of the first two that works.
@@ -182,6 +189,9 @@ impl EngineArguments {
         }
         if self.spares == Spares::Off {
             arguments.extend(["--spares".into(), "off".into()]);
+        }
+        if self.code_cache != CODE_MIB {
+            arguments.extend(["--code-cache".into(), self.code_cache.to_string().into()]);
         }
         if self.no_sandbox {
             arguments.push("--no-sandbox".into());

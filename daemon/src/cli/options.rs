@@ -47,6 +47,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
             slice: engine.slice(),
             d3_after: engine.d3_after(),
             spares: engine.spares == Spares::On,
+            code_mib: engine.code_cache,
             sandbox: !engine.no_sandbox,
             local: engine.local_memory,
             vulkan_device: engine.vulkan_device.clone(),

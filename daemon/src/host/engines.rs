@@ -8,6 +8,9 @@ use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
 use super::local_choice::LocalChoice;
 use crate::vgpu::doorbells::modes::DoorbellModes;
 
+/// MiB of compiled code where the operator says nothing: some thousand kernels of 10 KB, or some hundred of the largest.
+pub const CODE_MIB: u32 = 32;
+
 /// Engines as the operator asks for them.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -26,6 +29,8 @@ pub struct EngineOptions {
     pub d3_after: Option<Duration>,
     /// Whether the next process of each engine is started ahead.
     pub spares: bool,
+    /// MiB of what each compute engine's processes keep of compiled code for the next; 0 for nothing.
+    pub code_mib: u32,
     /// Whether engines drop their privileges.
     pub sandbox: bool,
     /// Where local memory lies.
@@ -47,6 +52,7 @@ impl EngineOptions {
             slice: Duration::from_micros(SLICE_MICROSECONDS),
             d3_after: None,
             spares: true,
+            code_mib: CODE_MIB,
             sandbox: true,
             local: LocalChoice::Host,
             vulkan_device: None,

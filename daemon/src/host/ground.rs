@@ -246,12 +246,20 @@ impl Ground {
             standing: Arc::new(Standing::default()),
             reports: Arc::clone(&self.reports),
             spares: options.engines.spares,
+            // All logs of a vGPU together take a quarter of its budget at the most.
+            code_mib: code_mib(options),
             freeze_limit: options.freeze_limit,
             budget: Arc::new(Budget::new(options.vm_budget)),
             clerk: Arc::new(Clerk::default()),
             log: Arc::clone(log),
         })
     }
+}
+
+/// MiB of each compute engine's log.
+fn code_mib(options: &HostOptions) -> u32 {
+    let room = (options.vm_budget >> 20) / 4 / u64::from(options.engines.count.max(1));
+    options.engines.code_mib.min(u32::try_from(room).unwrap_or(u32::MAX))
 }
 
 /// An error with all that led to it, in one line.

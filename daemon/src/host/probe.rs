@@ -76,11 +76,18 @@ fn bring_up(
         vulkan_device,
         tracking,
         local,
+        code_mib: 0,
     };
     let fences = create_memfd("campanile-probe", u64::from(MAX_FENCES) * PAGE_SIZE)?;
     let tracker = Arc::new(Tracker::new(0, &vram, BYTES, PAGE_SIZE, tracking)?);
-    let memory =
-        Memory { vram: &vram, local: None, tables: &tables, fences: &fences, tracker: Some(&tracker) };
+    let memory = Memory {
+        vram: &vram,
+        local: None,
+        code: None,
+        tables: &tables,
+        fences: &fences,
+        tracker: Some(&tracker),
+    };
     let mut engine = EngineProcess::spawn(program, &start, memory)?;
     let begun = Instant::now();
     loop {

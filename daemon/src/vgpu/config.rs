@@ -126,6 +126,8 @@ pub struct Config {
     pub reports: Arc<Reports>,
     /// Whether the next process of each engine is started ahead.
     pub spares: bool,
+    /// MiB of what each compute engine's processes keep of compiled code for the next; 0 for nothing.
+    pub code_mib: u32,
     /// How long engines may take to stand still for a migration; then they are ended.
     pub freeze_limit: Duration,
     /// What the daemon holds for its VM at the most.
@@ -182,6 +184,8 @@ impl Config {
             policy: self.scheduler.to_string(),
             vulkan_device: self.vulkan_device.clone(),
             tracking: self.tracking,
+            // As much as comes along.
+            code_mib: 0,
             local: self.local.as_ref().map_or(Local::Host, |device| {
                 Local::Device(described(device, self.vram_bytes, self.account.quota().max))
             }),

@@ -98,6 +98,7 @@ pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
         standing: Arc::new(Standing::default()),
         reports: Arc::new(Reports::new(None)),
         spares: false,
+        code_mib: 0,
         freeze_limit: Duration::ZERO,
         budget: Arc::default(),
         clerk: Arc::new(Clerk::default()),

@@ -54,16 +54,18 @@ impl Vm {
     /// # Errors
     /// Page tables or descriptors could not be had.
     pub fn new(config: Arc<Config>, counters: Arc<Counters>, memory: VideoMemory) -> io::Result<Self> {
+        let (purse, mut engines) = (config.budget.vm(), Engines::new(&config)?);
+        engines.keep_code(&config, &purse)?;
         Ok(Self {
             journal: Journal::new(&config.name, Arc::clone(&config.log)),
             timer: Timer::new()?,
             freeze: Freeze::Running,
             is_fresh: true,
-            purse: config.budget.vm(),
+            purse,
             objects: Objects::default(),
             memory: Memory::new(memory, Arc::clone(&config.account))?,
             fences: FenceTable::new()?,
-            engines: Engines::new(&config)?,
+            engines,
             doorbells: Doorbells::default(),
             config,
             counters,

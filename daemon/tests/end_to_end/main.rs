@@ -10,6 +10,7 @@ mod awake;
 mod away;
 #[path = "../fuzz/targets/change.rs"]
 mod change;
+mod code_cache;
 mod compute_node;
 mod compute_only;
 mod copy_node;

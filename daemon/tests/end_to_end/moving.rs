@@ -289,6 +289,7 @@ impl Moving {
             standing: Arc::new(Standing::default()),
             reports: Arc::new(Reports::new(None)),
             spares: false,
+            code_mib: 32,
             freeze_limit: shape.freeze_limit,
             budget: Arc::default(),
             clerk: Arc::new(Clerk::default()),

@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use super::code_log::CodeLog;
 use super::error::AdapterError;
 use super::stderr::Allowance;
 use crate::dirty::tracker::Tracker;
@@ -31,6 +32,8 @@ pub struct Memory<'a> {
     pub fences: &'a File,
     /// Local memory and what is evicted, where local memory is a device's own.
     pub local: Option<[BorrowedFd<'a>; 2]>,
+    /// The log of what the driver of this engine has compiled, where that is kept: no other engine's.
+    pub code: Option<&'a CodeLog>,
     /// Hears what is written to video memory, where that is tracked.
     pub tracker: Option<&'a Arc<Tracker>>,
 }
@@ -105,6 +108,7 @@ pub(super) fn send_start(ours: &Channel, start: &Start, memory: Memory<'_>, own:
         own.wake.as_fd(),
         memory.fences.as_fd(),
     ];
+    descriptors.extend(memory.code.map(|code| code.file.as_fd()));
     descriptors.extend(own.planes.map(File::as_fd));
     descriptors.extend(memory.local.into_iter().flatten());
     ours.send(start, &[], &descriptors, false).map_err(io::Error::other)

@@ -17,6 +17,7 @@
 //! ```
 
 mod child;
+pub mod code_log;
 pub mod containment;
 mod conversation;
 mod ddi;

@@ -22,6 +22,7 @@ use campanile_protocol::handshake::grant::Phase;
 use campanile_protocol::handshake::power;
 use campanile_protocol::page_table::SegmentId;
 
+use super::code_log::CodeLog;
 use super::conversation::Conversation;
 use super::ddi::Adapter;
 use super::error::AdapterError;
@@ -340,7 +341,8 @@ impl EngineProcess {
         let planes = self.tracking.planes.as_ref().map(|planes| planes.file());
         let SharedBlock { file, event, asks, wake, .. } = &*self.shared;
         let own = Own { block: file, planes, event, asks, wake, allowance: &self.allowance };
-        launcher.launch(start, memory, own)
+        let start = Start { code_mib: memory.code.map_or(0, CodeLog::mib), ..start.clone() };
+        launcher.launch(&start, memory, own)
     }
 
     /// Listens to a process from now on.

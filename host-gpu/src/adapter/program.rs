@@ -1,6 +1,7 @@
 //! How engine processes are started.
 
 use std::env;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use super::launcher::Memory;
 use super::launcher::Own;
 use super::launcher::send_start;
 use super::stderr;
+use crate::code_cache::folder;
 use crate::descriptors;
 use crate::engine::channel::Channel;
 use crate::engine::message::Start;
@@ -74,6 +76,7 @@ impl Launcher for Program {
             // Else glibc counts CPUs, by opening a file, when some thread is the ninth to allocate: sealed engines may not.
             .env("MALLOC_ARENA_MAX", "8")
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(cache_environment(start)?)
             .stdin(Stdio::from(theirs.into_socket()))
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
@@ -95,4 +98,16 @@ impl Launcher for Program {
         let process = ChildProcess::new(child, self.containment.clone());
         Ok(Launched { instance: Some(Box::new(process)), channel: ours })
     }
+}
+
+/// Variables of a process whose driver has a cache: of its own, in two files that stay open, in a folder that it makes and removes.
+fn cache_environment(start: &Start) -> io::Result<Vec<(&'static str, OsString)>> {
+    if start.code_mib == 0 {
+        return Ok(Vec::new());
+    }
+    Ok(vec![
+        (folder::VARIABLE, folder::fresh()?.into()),
+        ("MESA_DISK_CACHE_SINGLE_FILE", "true".into()),
+        ("MESA_SHADER_CACHE_DISABLE", "false".into()),
+    ])
 }

@@ -7,8 +7,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use campanile_protocol::engine::message::MAX_REQUEST_BYTES;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
 use rustix::net::AddressFamily;
 use rustix::net::RecvAncillaryBuffer;
 use rustix::net::RecvAncillaryMessage;
@@ -121,6 +125,14 @@ impl Channel {
             other => ChannelError::Socket(other.into()),
         })?;
         Ok(())
+    }
+
+    /// Waits for a message, or the end of the channel, no longer than `limit`. Whether there is one.
+    pub fn has_message_within(&self, limit: Duration) -> bool {
+        let timeout = Timespec::try_from(limit).unwrap_or_default();
+        let mut ends = [PollFd::new(&self.socket, PollFlags::IN)];
+        // A look that fails is the receiver's to report.
+        rustix::event::poll(&mut ends, Some(&timeout)).map_or(true, |ready| ready > 0)
     }
 
     /// Receives one message. `Ok(None)` when `wait` is false and nothing is there.

@@ -1,6 +1,7 @@
 //! The messages of the engine channel, to bytes and back.
 
 use campanile_protocol::engine::message as wire;
+use campanile_protocol::engine::message::MAX_CODE_MIB;
 use campanile_protocol::engine::message::MAX_DESCRIPTORS;
 use campanile_protocol::engine::message::MAX_NAME_BYTES;
 use campanile_protocol::engine::message::MAX_REASON_BYTES;
@@ -72,7 +73,7 @@ impl Message for Start {
                 },
             policy_bytes: checked_name("the policy", &self.policy, MAX_NAME_BYTES)?,
             device_bytes: checked_name("the device", device.unwrap_or_default(), MAX_NAME_BYTES)?,
-            reserved: 0,
+            code_mib: self.code_mib,
         };
         let local = match self.local {
             Local::Host => None,
@@ -110,7 +111,6 @@ impl Message for Start {
         };
         let known = START_SANDBOX | START_DEVICE | START_LOCAL | START_ALLOCATE;
         zero("an unknown flag", fixed.flags & !known)?;
-        zero("a reserved field", fixed.reserved)?;
         let local = match fixed.flags & (START_LOCAL | START_ALLOCATE) {
             0 => Local::Host,
             START_LOCAL => {
@@ -127,7 +127,11 @@ impl Message for Start {
             }
             both => return Err(WireError::Field { what: "where local memory is", value: both.into() }),
         };
-        let wanted = START_DESCRIPTORS + usize::from(tracking.has_planes()) + local.descriptors();
+        let has_log = within("the log of compiled code", fixed.code_mib as usize, MAX_CODE_MIB)? != 0;
+        let wanted = START_DESCRIPTORS
+            + usize::from(has_log)
+            + usize::from(tracking.has_planes())
+            + local.descriptors();
         reader.has_descriptors(wanted, wanted)?;
         let policy = reader.name("the policy", fixed.policy_bytes, MAX_NAME_BYTES)?;
         let device = reader.name("the device", fixed.device_bytes, MAX_NAME_BYTES)?;
@@ -149,6 +153,7 @@ impl Message for Start {
             vulkan_device,
             tracking,
             local,
+            code_mib: fixed.code_mib,
         };
         Ok((start, Vec::new()))
     }
@@ -451,6 +456,7 @@ mod tests {
     use std::fmt::Debug;
     use zerocopy::FromZeros;
 
+    use campanile_protocol::engine::message::MAX_CODE_MIB;
     use campanile_protocol::engine::message::MAX_NAME_BYTES;
     use campanile_protocol::engine::message::MAX_REASON_BYTES;
     use campanile_protocol::engine::message::MAX_SOURCE_BYTES;
@@ -487,6 +493,7 @@ mod tests {
             vulkan_device: Some("llvmpipe".to_owned()),
             tracking: Method::BoundRanges,
             local: Local::Host,
+            code_mib: 0,
         };
         let other = Start {
             node: NodeKind::Copy,
@@ -500,12 +507,14 @@ mod tests {
         let local = LocalMemory { start: 2, bytes: 3, evicted_bytes: 4, passport };
         let fourth = Start { local: Local::Device(local), ..start.clone() };
         let fifth = Start { local: Local::Allocate(9), ..third.clone() };
+        let sixth = Start { code_mib: 32, ..fourth.clone() };
         vec![
             (start, Vec::new(), 8),
             (other, Vec::new(), 7),
             (third, Vec::new(), 7),
             (fourth, Vec::new(), 10),
             (fifth, Vec::new(), 7),
+            (sixth, Vec::new(), 11),
         ]
     }
 
@@ -670,12 +679,27 @@ mod tests {
         set(&mut packet, HEADER + 8, 1);
         assert!(matches!(Response::decode(&packet, 0), Err(WireError::Field { .. })), "an address of none");
         let start = starts()[0].0.encode(&[], 8).unwrap();
-        for (at, value) in [(32, 2), (36, 3), (40, 16), (40, START_WITHOUT_DEVICE), (52, 1)] {
+        for (at, value) in [(32, 2), (36, 3), (40, 16), (40, START_WITHOUT_DEVICE)] {
             let mut packet = start.clone();
             set(&mut packet, HEADER + at, value);
             let came = Start::decode(&packet, 8);
             assert!(matches!(came, Err(WireError::Field { .. })), "{at}: {came:?}");
         }
+    }
+
+    #[test]
+    fn a_log_of_compiled_code_is_bounded_and_has_a_descriptor() {
+        let start = starts()[0].0.encode(&[], 8).unwrap();
+        let with = |mib, descriptors: u32| {
+            let mut packet = start.clone();
+            set(&mut packet, 12, descriptors);
+            set(&mut packet, HEADER + 52, mib);
+            Start::decode(&packet, descriptors as usize)
+        };
+        assert_eq!(with(MAX_CODE_MIB, 9).unwrap().0.code_mib, MAX_CODE_MIB);
+        assert!(matches!(with(1, 8), Err(WireError::Descriptors { .. })));
+        assert!(matches!(with(0, 9), Err(WireError::Descriptors { .. })));
+        assert!(matches!(with(MAX_CODE_MIB + 1, 9), Err(WireError::TooLong { .. })));
     }
 
     const START_WITHOUT_DEVICE: u32 = super::START_SANDBOX;

@@ -25,6 +25,7 @@ use super::message::Request;
 use super::message::Response;
 use super::message::RunRecord;
 use super::mover::Mover;
+use crate::code_cache::store::Store;
 use crate::dirty::protect::Guard;
 use crate::kernel::program::Kernel;
 use crate::kernel::sanitizer::Sanitizer;
@@ -44,6 +45,8 @@ pub struct Compiler {
     pub sanitizer: Sanitizer,
     /// Makes pipelines.
     pub pipelines: PipelineCompiler,
+    /// What it and processes before it have compiled, where the driver keeps that.
+    pub cache: Option<Store>,
 }
 
 /// The control thread's state.
@@ -72,7 +75,7 @@ impl Control {
     /// Serves until the daemon closes the channel.
     pub fn run(mut self) -> ChannelError {
         loop {
-            let received = match self.channel.receive::<Request>(true) {
+            let received = match self.next() {
                 Ok(Some(received)) => received,
                 Ok(None) => continue,
                 Err(error) => return error,
@@ -87,10 +90,26 @@ impl Control {
         }
     }
 
+    /// The next request. Meanwhile it is looked at what the driver has written of the last kernel.
+    fn next(&mut self) -> Result<Option<Received<Request>>, ChannelError> {
+        while let Some(cache) = self.cache()
+            && let Some(wait) = cache.next_look()
+            && !self.channel.has_message_within(wait)
+        {
+            self.cache().into_iter().for_each(Store::look);
+        }
+        self.channel.receive(true)
+    }
+
+    fn cache(&mut self) -> Option<&mut Store> {
+        self.compiler.as_mut()?.cache.as_mut()
+    }
+
     fn serve(&mut self, received: Received<Request>) -> Option<Response> {
         match received.message {
             Request::Begin { segments } => {
                 self.begins_at = Some(segments);
+                self.cache().into_iter().for_each(Store::begin);
                 None
             }
             Request::AddSegment { segment, serial, runs } => {
@@ -169,17 +188,21 @@ impl Control {
 
     /// Also says how long the driver took for it.
     fn compile(
-        &self,
+        &mut self,
         language: u32,
         entry: Option<String>,
         bytes: Vec<u8>,
     ) -> Result<(Kernel, Pipeline, Duration), String> {
-        let compiler = self.compiler.as_ref().ok_or("this node runs no kernels")?;
+        let Compiler { sanitizer, pipelines, cache } =
+            self.compiler.as_mut().ok_or("this node runs no kernels")?;
         let source = source(language, entry, bytes)?;
-        let kernel = compiler.sanitizer.sanitize(&source).map_err(|e| e.to_string())?;
+        let kernel = sanitizer.sanitize(&source).map_err(|e| e.to_string())?;
+        cache.as_mut().into_iter().for_each(Store::take);
         let started = Instant::now();
-        let pipeline = compiler.pipelines.pipeline(&kernel).map_err(|e| e.to_string())?;
-        Ok((kernel, pipeline, started.elapsed()))
+        let pipeline = pipelines.pipeline(&kernel).map_err(|e| e.to_string())?;
+        let took = started.elapsed();
+        cache.as_mut().into_iter().for_each(Store::compiled);
+        Ok((kernel, pipeline, took))
     }
 }
 

@@ -31,6 +31,7 @@ fn start() -> Start {
         vulkan_device: Some("ab".to_owned()),
         tracking: Method::BoundRanges,
         local: Local::Host,
+        code_mib: 0x1f,
     }
 }
 
@@ -107,10 +108,10 @@ const GOLDEN: &[(u32, &[&[u8]])] = &[
     (
         wire::START,
         &[
-            b"CPE1\x01\0\0\0N\0\0\0\x08\0\0\0",
+            b"CPE1\x01\0\0\0N\0\0\0\x09\0\0\0",
             b"\x08\x07\x06\x05\x04\x03\x02\x01\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
             b"\x04\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\x04\0\0\0",
-            b"\x02\0\0\0\0\0\0\0",
+            b"\x02\0\0\0\x1f\0\0\0",
             b"fairab",
         ],
     ),
@@ -202,7 +203,7 @@ fn stays<T: Message + PartialEq + Debug>(kind: u32, message: &T, behind: &[u8], 
 
 #[test]
 fn the_bytes_of_every_message_stay_what_they_are() {
-    stays(wire::START, &start(), b"", 8);
+    stays(wire::START, &start(), b"", 9);
     stays(wire::HANDOVER, &(), b"", 3);
     for (request, behind, descriptors) in requests() {
         stays(kind_of_request(&request), &request, behind, descriptors);

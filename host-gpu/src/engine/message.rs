@@ -21,8 +21,8 @@ pub enum NodeKind {
 }
 
 /// First message to an engine. Descriptors, in order: shared block, VRAM, page tables, event eventfd, grant
-/// eventfd, wake eventfd, fence values; the planes of what it writes, where it keeps those; and local memory and what is evicted,
-/// where local memory is the device's own.
+/// eventfd, wake eventfd, fence values; the log of compiled code, where it has one; the planes of what it writes, where it keeps
+/// those; and local memory and what is evicted, where local memory is the device's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The node.
@@ -45,6 +45,8 @@ pub struct Start {
     pub tracking: Method,
     /// Where local memory lies.
     pub local: Local,
+    /// MiB of the log of compiled code; 0 for none.
+    pub code_mib: u32,
 }
 
 /// Where local memory lies.
@@ -86,7 +88,7 @@ pub enum MoveSide {
 /// How long a slice of a dispatch takes where no option says: overhead of 1 to 3 % on a CPU driver.
 pub const SLICE_MICROSECONDS: u64 = 2000;
 
-/// Descriptors of [`Start`], without the planes.
+/// Descriptors of every [`Start`].
 pub const START_DESCRIPTORS: usize = 7;
 
 /// One run of a segment, in the list file.

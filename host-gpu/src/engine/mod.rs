@@ -38,6 +38,7 @@
 pub mod address;
 pub mod answers;
 pub mod channel;
+mod code_start;
 mod codec;
 pub mod commands;
 pub mod control;

@@ -17,6 +17,7 @@ use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::profile::Profile;
 
 use super::channel::Channel;
+use super::code_start::CodeStart;
 use super::commands::CommandSender;
 use super::commands::Commands;
 use super::control::Compiler;
@@ -47,6 +48,7 @@ use super::sandbox::system_calls::restrict_system_calls;
 use super::secondary_pipelines;
 use super::signals::Signals;
 use super::start_error::StartError;
+use crate::code_cache::store::Store;
 use crate::cpu_slice;
 use crate::dirty::method::Method;
 use crate::dirty::protect::Guard;
@@ -132,7 +134,9 @@ fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
     let mut descriptors = received.descriptors;
     let local = LocalFiles::take(&start, &mut descriptors)?;
     let planes = if start.tracking.has_planes() { descriptors.pop() } else { None };
-    let wanted = START_DESCRIPTORS + usize::from(start.tracking.has_planes());
+    let code = if start.code_mib == 0 { None } else { descriptors.pop() };
+    let wanted =
+        START_DESCRIPTORS + usize::from(start.tracking.has_planes()) + usize::from(start.code_mib > 0);
     let descriptors: [OwnedFd; START_DESCRIPTORS] =
         descriptors.try_into().map_err(|_| StartError::Descriptors(count, wanted))?;
     let [block, vram, tables, event, grant, wake, fences] = descriptors;
@@ -160,11 +164,13 @@ fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
     };
     let events = Events { event: event.into(), grant: grant.into(), wake: wake.into() };
 
+    let code = code.and_then(|log| CodeStart::begin(log, start.code_mib));
     harden_process()?;
     if start.sandbox {
         drop_capabilities()?;
         let is_plain = start.node == NodeKind::Copy && start.local == Local::Host;
-        restrict_files(if is_plain { Needs::Nothing } else { Needs::Driver })?;
+        let needs = if is_plain { Needs::Nothing } else { Needs::Driver };
+        restrict_files(needs, code.as_ref().map(CodeStart::path))?;
     }
     if let Local::Allocate(bytes) = start.local {
         return allocate(&start, bytes).map(Prepared::Allocated);
@@ -187,7 +193,7 @@ fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
             }
         },
         NodeKind::Compute => {
-            let opened = open_compute(&start, &shared, &vram, local.as_ref(), &sender)?;
+            let opened = open_compute(&start, &shared, &vram, local.as_ref(), code, &sender)?;
             copies = opened.copies;
             let Compute { node, compiler, info, profile, .. } = opened;
             (node, Some(compiler), info.to_string(), workload_of(&info), Some(Box::new(profile)))
@@ -236,11 +242,13 @@ fn open_compute(
     shared: &Arc<Mapping>,
     vram: &Arc<Mapping>,
     local: Option<&LocalFiles>,
+    code: Option<CodeStart>,
     commands: &CommandSender,
 ) -> Result<Compute, StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
     let slice = Duration::from_micros(start.slice_microseconds);
     let driver = open_driver(start)?;
+    let cache = code.and_then(|code| code.open(driver.info()));
     let copies = local.map(|files| files.copies(elsewhere(|| another(&driver))?)).transpose()?;
     let (mut driver, secondary) = open_instances(driver, slice)?;
     let test = || {
@@ -269,7 +277,7 @@ fn open_compute(
     if let Some((compiler, lock)) = node.second_compiler() {
         node.ask_second_compiler(secondary_pipelines::start(compiler, lock, commands.clone())?);
     }
-    let compiler = Compiler { sanitizer, pipelines };
+    let compiler = Compiler { sanitizer, pipelines, cache };
     Ok(Compute { node: Node::Compute(Box::new(node)), compiler, info, profile, copies })
 }
 
@@ -315,6 +323,7 @@ impl Ready {
             self;
         let (begin, begin_rx) = mpsc::channel();
         let notes = guard.as_ref().map(Guard::number);
+        let cache = compiler.as_ref().and_then(|compiler| compiler.cache.as_ref()).map(Store::descriptors);
         let (segments, begins_at) = (0, None);
         let control =
             Control { channel, commands, compiler, mover, kernels: 0, begin, segments, begins_at, guard };
@@ -336,7 +345,7 @@ impl Ready {
         // This thread's only, which has no more to start.
         cpu_slice::shorten();
         let sealed = if start.sandbox {
-            restrict_system_calls(workload, notes).map_err(StartError::from)
+            restrict_system_calls(workload, notes, cache).map_err(StartError::from)
         } else {
             Ok(())
         };

@@ -98,6 +98,8 @@ pub const START_DEVICE: u32 = 2;
 pub const START_LOCAL: u32 = 4;
 /// In [`Start::flags`]: it is no engine, but allocates local memory. [`LocalMemory`] follows, of which only `bytes` counts.
 pub const START_ALLOCATE: u32 = 8;
+/// Most MiB of the log of compiled code.
+pub const MAX_CODE_MIB: u32 = 1024;
 
 /// What an engine is to be; then [`LocalMemory`] where a flag says so, the policy's name, the device's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -121,8 +123,8 @@ pub struct Start {
     pub policy_bytes: u32,
     /// Bytes of the device's name.
     pub device_bytes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// MiB of the log of compiled code, up to [`MAX_CODE_MIB`], which is one more descriptor behind the first seven; 0 for none.
+    pub code_mib: u32,
 }
 
 /// It may touch what is shared.

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::orders::Answer;
 use super::orders::OrderError;
 use crate::vgpu::doorbells::room::connected_on;
+use crate::vgpu::engines::kept_code::KeptCode;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::memory::occupancy::describe_memory;
 use crate::vgpu::objects::process::Device;
@@ -41,6 +42,9 @@ struct EngineDescription {
     spare: &'static str,
     /// Kernels that it was asked to compile ahead.
     spare_kernels: usize,
+    /// Entries that its processes have put into the log of compiled code, and bytes of those that are there; the engine's own word.
+    code_entries: u64,
+    code_bytes: u64,
     /// Those that are connected, in either model, polled or notified.
     doorbells_in_use: usize,
     buffers_in_flight: usize,
@@ -99,6 +103,7 @@ fn describe_engine(
         Spare::Ready => "ready",
     };
     let slices = slot.process().map(|process| process.schedule.slices()).unwrap_or_default();
+    let code = slot.kept.as_ref().map(KeptCode::claims).unwrap_or_default();
     EngineDescription {
         node: node_name(at.node),
         engine: at.engine,
@@ -106,6 +111,8 @@ fn describe_engine(
         pid: slot.process().filter(|_| slot.hears()).map(|process| process.pid()),
         spare,
         spare_kernels: slot.process().map_or(0, |process| process.compiled_ahead().len()),
+        code_entries: code.added,
+        code_bytes: code.bytes,
         doorbells_in_use,
         buffers_in_flight: slot.in_flight.len(),
         last_submitted_fence: slot.fences.submitted(),

@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::code_log::CodeLog;
 use campanile_host_gpu::adapter::launcher::Memory;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
@@ -41,8 +42,10 @@ pub(in crate::vgpu) fn engine_memory<'a>(
     allocations: &'a Allocations,
     tables: &'a PageTables,
     fences: &'a FenceTable,
+    code: Option<&'a CodeLog>,
 ) -> Memory<'a> {
     Memory {
+        code,
         vram: allocations.memory().file(),
         local: allocations
             .memory()
@@ -187,7 +190,13 @@ impl Lifecycle<'_> {
 
     fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
         let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
-        let memory = engine_memory(&self.vm.memory.allocations, &self.vm.memory.tables, &self.vm.fences);
+        let code = self.vm.engines.code(at);
+        let memory = engine_memory(
+            &self.vm.memory.allocations,
+            &self.vm.memory.tables,
+            &self.vm.fences,
+            code.as_deref(),
+        );
         let process = EngineProcess::spawn(&*self.vm.config.launcher, &start, memory)?;
         self.vm.engines[at.index()].begin(process);
         Waits::of(self.vm).announce_native_fences(at);
@@ -287,7 +296,13 @@ impl Lifecycle<'_> {
     /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
     pub(in crate::vgpu) fn start_spare(&mut self, at: EngineAddress) {
         let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
-        let memory = engine_memory(&self.vm.memory.allocations, &self.vm.memory.tables, &self.vm.fences);
+        let code = self.vm.engines.code(at);
+        let memory = engine_memory(
+            &self.vm.memory.allocations,
+            &self.vm.memory.tables,
+            &self.vm.fences,
+            code.as_deref(),
+        );
         let Some(process) = self.vm.engines[at.index()].process_mut() else { return };
         if let Err(error) = process.prepare_spare(&*self.vm.config.launcher, &start, memory) {
             self.vm.journal.line(Level::Warn, format_args!("{at} engine has no spare: {error}"));
@@ -325,7 +340,13 @@ impl Lifecycle<'_> {
     /// compiled again.
     pub(in crate::vgpu) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
         let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
-        let memory = engine_memory(&self.vm.memory.allocations, &self.vm.memory.tables, &self.vm.fences);
+        let code = self.vm.engines.code(at);
+        let memory = engine_memory(
+            &self.vm.memory.allocations,
+            &self.vm.memory.tables,
+            &self.vm.fences,
+            code.as_deref(),
+        );
         let slot = &mut self.vm.engines[at.index()];
         slot.revive(&*self.vm.config.launcher, &start, memory)?;
         self.vm.engines.watch(at, &mut self.vm.journal)?;

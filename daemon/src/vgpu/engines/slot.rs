@@ -28,6 +28,7 @@ use campanile_protocol::engine::hw_queue::HW_QUEUE_DEPTH;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::page_table::SegmentId;
 
+use super::kept_code::KeptCode;
 use super::outbox::Outbox;
 use crate::sched::alarm::Alarm;
 use crate::sched::turns::EngineId;
@@ -118,6 +119,8 @@ enum Life {
 #[derive(Debug)]
 pub struct EngineSlot {
     life: Life,
+    /// What its processes keep of compiled code.
+    pub kept: Option<KeptCode>,
     /// Its number with the supervisor, once it takes part in turns.
     pub supervised: Option<EngineId>,
     alarm: Arc<Alarm>,
@@ -167,6 +170,7 @@ impl EngineSlot {
     pub fn new(doorbells: u32, policy: Choice, bands: &Settings) -> io::Result<Self> {
         Ok(Self {
             life: Life::Off,
+            kept: None,
             supervised: None,
             alarm: Arc::new(Alarm::new()?),
             slots: Slots::new(doorbells),

@@ -80,6 +80,7 @@ fn config(fakes: &Fakes, budget: &Arc<Budget>) -> Config {
         vram_bytes: VRAM,
         launcher: Arc::new(fakes.clone()),
         budget: Arc::clone(budget),
+        code_mib: 0,
         freeze_limit: Duration::from_secs(1),
         // The supervisor's time is real, and passes while a busy machine stands still: it convicts no fake.
         timeouts: [Duration::from_secs(3600); 2],

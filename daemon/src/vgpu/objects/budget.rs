@@ -42,7 +42,7 @@ pub enum Kind {
     Objects,
     /// Mappings, until engines have let go of them.
     Mappings,
-    /// Kernels with their sources, until no message to an engine needs them.
+    /// Kernels with their sources, until no message to an engine needs them; and the logs of what engines have compiled.
     Kernels,
     /// Messages and buffers that were begun and are not done.
     Work,

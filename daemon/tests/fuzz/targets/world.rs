@@ -87,6 +87,7 @@ pub(crate) fn config((vram_bytes, max): (u64, u64)) -> Arc<Config> {
         standing: Arc::new(Standing::default()),
         reports: Arc::new(Reports::new(None)),
         spares: false,
+        code_mib: 0,
         freeze_limit: Duration::ZERO,
         budget: Arc::default(),
         clerk: Arc::new(Clerk::default()),

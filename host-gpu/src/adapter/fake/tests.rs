@@ -33,13 +33,14 @@ const START: Start = Start {
     vulkan_device: None,
     tracking: Method::Off,
     local: Local::Host,
+    code_mib: 0,
 };
 
 /// An engine over fakes, of which one has come up.
 fn engine(fakes: &Fakes) -> EngineProcess {
     let files = ["vram", "tables", "fences"].map(|name| create_memfd(name, 4096).unwrap());
     let [vram, tables, fences] = &files;
-    let memory = Memory { vram, tables, fences, local: None, tracker: None };
+    let memory = Memory { vram, tables, fences, local: None, code: None, tracker: None };
     let mut engine = EngineProcess::spawn(fakes, &START, memory).unwrap();
     fakes.step(1);
     assert!(matches!(engine.receive(), Ok(Some(Response::Started { .. }))));
@@ -128,7 +129,9 @@ fn tdr_57_a_fake_that_hangs_is_ended_and_the_next_goes_on_over_its_block() {
     assert_eq!((fakes.alive(), results(&mut engine)), (0, vec![(1, Fault::Driver as u32)]));
     let files = ["vram", "tables", "fences"].map(|name| create_memfd(name, 4096).unwrap());
     let [vram, tables, fences] = &files;
-    engine.revive(&fakes, &START, Memory { vram, tables, fences, local: None, tracker: None }).unwrap();
+    engine
+        .revive(&fakes, &START, Memory { vram, tables, fences, local: None, code: None, tracker: None })
+        .unwrap();
     fakes.step(1);
     assert!(matches!(engine.receive(), Ok(Some(Response::Started { .. }))));
     submit(&mut engine, 2, context);

@@ -166,9 +166,11 @@ fn tdr_57_the_next_process_finds_the_tables_and_nothing_that_was_said_of_the_las
         vulkan_device: None,
         tracking: Method::Off,
         local: Local::Host,
+        code_mib: 0,
     };
     let [vram, tables, fences] = ["vram", "tables", "fences"].map(|name| create_memfd(name, 4096).unwrap());
-    let memory = Memory { vram: &vram, tables: &tables, fences: &fences, local: None, tracker: None };
+    let memory =
+        Memory { vram: &vram, tables: &tables, fences: &fences, local: None, code: None, tracker: None };
     // One that never answers.
     let program = Program::new(PathBuf::from("/usr/bin/yes"), Vec::new());
     let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();

@@ -58,8 +58,9 @@ pub enum Needs {
 }
 
 /// Leaves no file to an engine that copies by itself, and to one with a driver only what that loads and the nodes of GPUs. What
-/// is open already stays usable. Call it before the first thread: it binds the calling one and those it starts.
-pub fn restrict_files(needs: Needs) -> Result<(), SandboxError> {
+/// is open already stays usable. Call it before the first thread: it binds the calling one and those it starts. Below `own`, a folder
+/// of this process, everything may be done as long as that is there.
+pub fn restrict_files(needs: Needs, own: Option<&Path>) -> Result<(), SandboxError> {
     let rules = Ruleset::default()
         .handle_access(AccessFs::from_all(TESTED))?
         .handle_access(AccessNet::from_all(TESTED))?
@@ -79,6 +80,7 @@ pub fn restrict_files(needs: Needs) -> Result<(), SandboxError> {
                 .add_rules(path_beneath_rules(drivers.manifests, read))?
                 .add_rules(path_beneath_rules(READ, read))?
                 .add_rules(path_beneath_rules(devices(Path::new("/dev")), use_device))?
+                .add_rules(path_beneath_rules(own, AccessFs::from_all(TESTED)))?
         }
     };
     match rules.restrict_self()?.ruleset {

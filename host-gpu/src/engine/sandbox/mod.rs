@@ -21,11 +21,13 @@
 //! |---|---|---|---|
 //! | opens files | no: fails with `EACCES` | no: fails with `EACCES` | what Landlock leaves |
 //! | memory that no limit counts | no | no | yes |
+//! | locks files | no | those of the driver's cache | those of the driver's cache |
 //! | asks whether a descriptor is a terminal | fails with `ENOTTY` | fails with `ENOTTY` | yes |
 //! | makes requests of drivers (`ioctl`) | no | no | those of GPUs' drivers, by family |
 //! | makes code executable | no | never what is writable | yes (compilers are loaded late) |
-//! | starts threads | no | no | yes |
-//! | starts processes, sockets | no | no | no |
+//! | starts threads | no | no: fails with `EPERM` | yes |
+//! | starts processes | no | no: fails with `EPERM` | no |
+//! | makes sockets | no | no | no |
 //! | any other call | kills the process | kills the process | fails with `ENOSYS` |
 //!
 //! `PR_SET_DUMPABLE` stays on: the daemon, a process of the same user, reads `/proc/PID/pagemap` of engines to

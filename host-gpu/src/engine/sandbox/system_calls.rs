@@ -21,6 +21,7 @@ use seccompiler::SeccompRule;
 
 use super::Workload;
 use super::error::SandboxError;
+use crate::code_cache::store::Descriptors;
 use crate::dirty::protect::UFFDIO_REGISTER;
 use crate::dirty::protect::UFFDIO_WRITEPROTECT;
 
@@ -85,6 +86,17 @@ const CPU: &[c_long] = &[libc::SYS_sysinfo];
 const OPENING: &[c_long] = &[libc::SYS_openat, libc::SYS_open];
 #[cfg(not(target_arch = "x86_64"))]
 const OPENING: &[c_long] = &[libc::SYS_openat];
+
+/// What fails with `EPERM` in engines with kernels on the CPU, instead of killing them. Mesa starts more threads for its cache when
+/// the first has much to write, and goes on without; and those that were started before the process was sealed, and run for the
+/// first time after it, make themselves nicer.
+const LATE: &[c_long] = &[
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_setpriority,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setscheduler,
+];
 
 /// What fails with `ENOTTY` in such engines, as it would for lack of a terminal: C's stdio asks `isatty` at the first line that a
 /// library writes to a character device, which the standard output of an engine is (`/dev/null`). glibc asks by the first or
@@ -172,11 +184,15 @@ const GPU_OLD: &[c_long] = &[];
 /// Leaves only the system calls that `workload` needs, to every thread there is. Irrevocable.
 ///
 /// The driver must have run once: what it opens, starts or asks at its first kernel is refused from here on. `notes` is
-/// the descriptor by which what is mapped later is write-protected, where that is done.
-pub fn restrict_system_calls(workload: Workload, notes: Option<i32>) -> Result<(), SandboxError> {
+/// the descriptor by which what is mapped later is write-protected, where that is done; `cache` are those of what it has compiled.
+pub fn restrict_system_calls(
+    workload: Workload,
+    notes: Option<i32>,
+    cache: Option<Descriptors>,
+) -> Result<(), SandboxError> {
     // The first look at the clock finds the vDSO with a prctl that is refused from here on; a TIMESTAMP would be it.
     let _found = clock_gettime(ClockId::Monotonic);
-    let program = program(workload, &growable_files(), notes)?;
+    let program = program(workload, &growable_files(), notes, cache)?;
     if workload != Workload::KernelsOnGpu {
         // First, as the other allows no further filter.
         for failing in failing()? {
@@ -187,8 +203,8 @@ pub fn restrict_system_calls(workload: Workload, notes: Option<i32>) -> Result<(
 }
 
 /// Filters beside a [`program`] that kills. A filter has one answer to all that it refuses, and of the answers of two
-/// filters the sterner counts: the program allows [`OPENING`] and [`TERMINAL`], which these let fail.
-fn failing() -> Result<[BpfProgram; 2], BackendError> {
+/// filters the sterner counts: the program allows [`OPENING`], [`TERMINAL`] and [`LATE`], which these let fail.
+fn failing() -> Result<[BpfProgram; 3], BackendError> {
     let filter = |rules: Rules, error: i32| {
         let refused = SeccompAction::Errno(error.unsigned_abs());
         SeccompFilter::new(rules, SeccompAction::Allow, refused, env::consts::ARCH.try_into()?)?.try_into()
@@ -196,21 +212,33 @@ fn failing() -> Result<[BpfProgram; 2], BackendError> {
     let mut opening = Rules::new();
     allow(&mut opening, OPENING);
     let terminal = Rules::from([(libc::SYS_ioctl, each(1, TERMINAL.into_iter())?)]);
-    Ok([filter(opening, libc::EACCES)?, filter(terminal, libc::ENOTTY)?])
+    let mut late = Rules::new();
+    allow(&mut late, LATE);
+    Ok([filter(opening, libc::EACCES)?, filter(terminal, libc::ENOTTY)?, filter(late, libc::EPERM)?])
 }
 
-fn program(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<BpfProgram, BackendError> {
+fn program(
+    workload: Workload,
+    growable: &[u32],
+    notes: Option<i32>,
+    cache: Option<Descriptors>,
+) -> Result<BpfProgram, BackendError> {
     let otherwise = match workload {
         Workload::Copies | Workload::KernelsOnCpu => SeccompAction::KillProcess,
         Workload::KernelsOnGpu => SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
     };
-    let rules = rules(workload, growable, notes)?;
+    let rules = rules(workload, growable, notes, cache)?;
     SeccompFilter::new(rules, otherwise, SeccompAction::Allow, env::consts::ARCH.try_into()?)?.try_into()
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rules, BackendError> {
+fn rules(
+    workload: Workload,
+    growable: &[u32],
+    notes: Option<i32>,
+    cache: Option<Descriptors>,
+) -> Result<Rules, BackendError> {
     let own = u64::from(std::process::id());
     let mut rules = Rules::new();
     allow(&mut rules, COMMON);
@@ -224,6 +252,7 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
         }
         Workload::KernelsOnCpu => {
             allow(&mut rules, CPU);
+            allow(&mut rules, LATE);
             allow(&mut rules, OPENING);
             (vec![not_executable()?, not_writable()?], limited_mapping()?, &COMMON_FILE_COMMANDS)
         }
@@ -250,6 +279,19 @@ fn rules(workload: Workload, growable: &[u32], notes: Option<i32>) -> Result<Rul
             ])?);
         }
         rules.insert(libc::SYS_ioctl, requests);
+    }
+    if let Some(Descriptors { locked, replaced, by }) = cache {
+        // Locks of other files would reach other processes that have them.
+        rules.insert(libc::SYS_flock, each(0, locked.into_iter().map(bits))?);
+        if workload != Workload::KernelsOnGpu {
+            let replace = |number| {
+                SeccompRule::new(vec![
+                    condition(0, SeccompCmpOp::Eq, bits(by))?,
+                    condition(1, SeccompCmpOp::Eq, bits(number))?,
+                ])
+            };
+            rules.insert(libc::SYS_dup3, replaced.into_iter().map(replace).collect::<Result<_, _>>()?);
+        }
     }
     // An empty list of conditions allows all.
     rules.insert(libc::SYS_mmap, map);
