@@ -22,7 +22,8 @@
 //! - Demanded: Vulkan 1.3, `VK_EXT_external_memory_host`, `robustBufferAccess` and `robustBufferAccess2`, timeline
 //!   semaphores, `shaderZeroInitializeWorkgroupMemory`. Never enabled: `bufferDeviceAddress`.
 //! - The process that starts this one sets `VK_DRIVER_FILES` (one driver: opening takes 15 ms, not 150) and
-//!   `MESA_SHADER_CACHE_DISABLE=true` (the cache on disk would be a channel between guests, and needs `openat`).
+//!   `MESA_SHADER_CACHE_DISABLE=true` (the cache on disk would be a channel between guests, and needs `openat`), but for engines
+//!   whose cache is theirs alone and in one file: see [`crate::code_cache`].
 //!
 //! `local` is memory of the device's own, and `check` looks at every device, for `campanile check-gpu`.
 //!
