@@ -154,7 +154,7 @@ fn what_a_process_of_an_engine_compiled_is_what_the_next_one_runs_and_no_other_v
 }
 
 #[test]
-fn a_process_that_takes_another_ones_place_compiles_only_what_is_new() {
+fn the_log_has_all_that_processes_compile_and_grows_only_by_what_is_new() {
     const KERNELS: u32 = 8;
     for arguments in [&["--spares", "off"], &["--spares", "on"]] {
         let operated = Operated::with(1, &[&["--tdr-timeout", "600000"][..], arguments].concat());
