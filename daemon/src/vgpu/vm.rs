@@ -9,6 +9,7 @@ use super::config::Config;
 use super::counters::Counters;
 use super::doorbells::room::Doorbells;
 use super::doorbells::room::Parts;
+use super::engines::kept_code::KeptCode;
 use super::engines::room::Engines;
 use super::fences::table::FenceTable;
 use super::journal::Journal;
@@ -55,7 +56,9 @@ impl Vm {
     /// Page tables or descriptors could not be had.
     pub fn new(config: Arc<Config>, counters: Arc<Counters>, memory: VideoMemory) -> io::Result<Self> {
         let (purse, mut engines) = (config.budget.vm(), Engines::new(&config)?);
-        engines.keep_code(&config, &purse)?;
+        for at in engines.addresses() {
+            engines[at.index()].kept = KeptCode::new(at, &config, &purse)?;
+        }
         Ok(Self {
             journal: Journal::new(&config.name, Arc::clone(&config.log)),
             timer: Timer::new()?,

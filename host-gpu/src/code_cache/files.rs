@@ -69,7 +69,7 @@ impl Files {
     }
 
     /// The next entry that the driver has appended.
-    pub fn next(&mut self) -> Option<Vec<u8>> {
+    pub fn take_appended(&mut self) -> Option<Vec<u8>> {
         let end = self.index.metadata().ok()?.len();
         while self.read + RECORD as u64 <= end {
             let mut record = [0; RECORD];
@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn all(files: &mut Files) -> Vec<Vec<u8>> {
-        std::iter::from_fn(|| files.next()).collect()
+        std::iter::from_fn(|| files.take_appended()).collect()
     }
 
     #[test]

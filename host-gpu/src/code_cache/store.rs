@@ -112,7 +112,7 @@ impl Store {
         if !self.keeps || self.has_ended {
             return;
         }
-        while let Some(entry) = self.files.next() {
+        while let Some(entry) = self.files.take_appended() {
             self.log.put(&entry);
         }
         if self.files.are_full() {
@@ -190,7 +190,7 @@ mod tests {
 
     /// What the driver finds that it has not written.
     fn found(process: &mut Process) -> Vec<Vec<u8>> {
-        std::iter::from_fn(|| process.driver.next()).collect()
+        std::iter::from_fn(|| process.driver.take_appended()).collect()
     }
 
     #[test]

@@ -8,7 +8,6 @@ use campanile_host_gpu::code_cache::log::Claims;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 
-use super::room::Engines;
 use crate::vgpu::config::Config;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
@@ -22,32 +21,33 @@ pub struct KeptCode {
 }
 
 impl KeptCode {
-    /// What engines say of it.
-    pub fn claims(&self) -> Claims {
-        self.log.claims()
-    }
-}
-
-impl Engines {
-    /// Has each compute engine keep code, as far as the budget of the VM goes.
+    /// An empty one for an engine of this vGPU. None for engines that compile nothing, where the operator wants none, or where the
+    /// budget of the VM has no room for it.
     ///
     /// # Errors
     /// Memory or descriptors could not be had.
-    pub(in crate::vgpu) fn keep_code(&mut self, config: &Config, purse: &Purse) -> io::Result<()> {
-        let computes = |at: &EngineAddress| at.node == NodeKind::Compute;
-        for at in self.addresses().filter(computes) {
-            let Some(log) = CodeLog::new(config.code_mib)? else { return Ok(()) };
-            match purse.charge(Kind::Kernels, u64::from(config.code_mib) << 20) {
-                Ok(charge) => self[at.index()].kept = Some(KeptCode { log: Arc::new(log), _charge: charge }),
-                Err(error) => log::warn!("{}: the {at} engine keeps no code: {error}", config.name),
+    pub fn new(at: EngineAddress, config: &Config, purse: &Purse) -> io::Result<Option<Self>> {
+        if at.node != NodeKind::Compute {
+            return Ok(None);
+        }
+        let Some(log) = CodeLog::new(config.code_mib)? else { return Ok(None) };
+        match purse.charge(Kind::Kernels, u64::from(config.code_mib) << 20) {
+            Ok(charge) => Ok(Some(Self { log: Arc::new(log), _charge: charge })),
+            Err(error) => {
+                log::warn!("{}: the {at} engine keeps no code: {error}", config.name);
+                Ok(None)
             }
         }
-        Ok(())
     }
 
-    /// The log of an engine.
-    pub(in crate::vgpu) fn code(&self, at: EngineAddress) -> Option<Arc<CodeLog>> {
-        self[at.index()].kept.as_ref().map(|kept| Arc::clone(&kept.log))
+    /// The log.
+    pub fn log(&self) -> Arc<CodeLog> {
+        Arc::clone(&self.log)
+    }
+
+    /// What engines say of it.
+    pub fn claims(&self) -> Claims {
+        self.log.claims()
     }
 }
 
@@ -65,13 +65,20 @@ mod tests {
     use campanile_host_gpu::engine::message::START_DESCRIPTORS;
     use campanile_host_gpu::engine::message::Start;
 
+    use super::CodeLog;
+    use super::KeptCode;
     use crate::vgpu::config::Config;
     use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::objects::budget::Budget;
     use crate::vgpu::objects::budget::Kind;
+    use crate::vgpu::session::Session;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::config;
     use crate::vgpu::testing::session;
+
+    fn log(session: &Session, at: EngineAddress) -> Option<Arc<CodeLog>> {
+        session.vm.engines[at.index()].kept.as_ref().map(KeptCode::log)
+    }
 
     const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
 
@@ -89,7 +96,7 @@ mod tests {
         let config = Config { code_mib: 3, launcher: Arc::new(StandIn(stand_in)), ..config() };
         let config = Arc::new(config);
         let [mut session, mut other] = [session(&config), session(&config)];
-        let begin = |session: &mut crate::vgpu::session::Session, at| {
+        let begin = |session: &mut Session, at| {
             Lifecycle::of(&mut session.vm)
                 .ensure_engine(at)
                 .unwrap_or_else(|refused| panic!("{}", refused.text));
@@ -121,12 +128,12 @@ mod tests {
         let config = Arc::new(Config { code_mib: 3, engines: 2, ..config() });
         let first = session(&config);
         let others = session(&config);
-        let logs: Vec<_> = EngineAddress::all(2).filter_map(|at| first.vm.engines.code(at)).collect();
+        let logs: Vec<_> = EngineAddress::all(2).filter_map(|at| log(&first, at)).collect();
         assert_eq!(logs.len(), 2);
         assert!(!Arc::ptr_eq(&logs[0], &logs[1]));
-        let other = others.vm.engines.code(COMPUTE).unwrap();
+        let other = log(&others, COMPUTE).unwrap();
         assert!(logs.iter().all(|log| !Arc::ptr_eq(log, &other)), "another session has its own");
-        assert!(first.vm.engines.code(COPY).is_none());
+        assert!(log(&first, COPY).is_none());
         assert_eq!(charged(&config.budget), 4 * (3 << 20));
         drop((first, others));
         assert_eq!(charged(&config.budget), 0);
@@ -137,7 +144,7 @@ mod tests {
         let small = Config { code_mib: 3, budget: Arc::new(Budget::new(2 << 20)), ..config() };
         for config in [small, Config { code_mib: 0, ..config() }] {
             let config = Arc::new(config);
-            assert!(session(&config).vm.engines.code(COMPUTE).is_none());
+            assert!(log(&session(&config), COMPUTE).is_none());
             assert_eq!(charged(&config.budget), 0);
         }
     }

@@ -1,6 +1,7 @@
 //! The engines of a session: started when first used, one process a node of each physical adapter.
 
 use super::device_moves::mover;
+use super::kept_code::KeptCode;
 use super::room::Engines;
 use super::wakeup::Wakeup;
 use crate::sched::thread::Supervisor;
@@ -190,7 +191,7 @@ impl Lifecycle<'_> {
 
     fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
         let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
-        let code = self.vm.engines.code(at);
+        let code = self.vm.engines[at.index()].kept.as_ref().map(KeptCode::log);
         let memory = engine_memory(
             &self.vm.memory.allocations,
             &self.vm.memory.tables,
@@ -296,7 +297,7 @@ impl Lifecycle<'_> {
     /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
     pub(in crate::vgpu) fn start_spare(&mut self, at: EngineAddress) {
         let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
-        let code = self.vm.engines.code(at);
+        let code = self.vm.engines[at.index()].kept.as_ref().map(KeptCode::log);
         let memory = engine_memory(
             &self.vm.memory.allocations,
             &self.vm.memory.tables,
@@ -340,7 +341,7 @@ impl Lifecycle<'_> {
     /// compiled again.
     pub(in crate::vgpu) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
         let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
-        let code = self.vm.engines.code(at);
+        let code = self.vm.engines[at.index()].kept.as_ref().map(KeptCode::log);
         let memory = engine_memory(
             &self.vm.memory.allocations,
             &self.vm.memory.tables,
