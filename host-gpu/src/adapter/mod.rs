@@ -20,6 +20,7 @@ mod child;
 pub mod code_log;
 pub mod containment;
 mod conversation;
+pub mod copy_process;
 mod ddi;
 pub mod debug_info;
 pub mod error;

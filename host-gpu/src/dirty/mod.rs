@@ -19,11 +19,14 @@
 //! Where tracking is costly ([`method::Method::ShadowCompare`]), what is harvested is only suspect: it is compared with the
 //! hash of what was last sent of it, and nothing is in any view, or kept, while no basis is tracked.
 //!
+//! A part of a memory may lie where no CPU reads it ([`elsewhere::Elsewhere`]): comparisons and passes have that read for them.
+//!
 //! What engines wrote to views of guest RAM is in no plane: [`view::EngineView::sweep`] hands it to the VMM's own log.
 
 pub mod basis;
 pub mod caps;
 mod compare;
+pub mod elsewhere;
 pub mod error;
 pub mod marks;
 pub mod method;

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::RwLockReadGuard;
@@ -15,6 +16,8 @@ use super::basis::Pages;
 use super::basis::Range;
 use super::basis::Subrange;
 use super::caps::Caps;
+use super::elsewhere;
+use super::elsewhere::Elsewhere;
 use super::error::DirtyError;
 use super::marks::Marks;
 use super::method::Method;
@@ -43,6 +46,8 @@ pub enum Last {
 pub struct Tracker {
     segment: u32,
     file: File,
+    /// What of it is not in the file.
+    part: OnceLock<elsewhere::Part>,
     length: u64,
     pub(super) page_size: u64,
     pub(super) method: Method,
@@ -124,6 +129,7 @@ impl Tracker {
         Ok(Self {
             segment,
             file: file.try_clone()?,
+            part: OnceLock::new(),
             length,
             page_size,
             method,
@@ -174,8 +180,14 @@ impl Tracker {
         self.sending.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A range of it, whole pages, does not lie in the file, and is read by this. Once, before anything is read.
+    pub fn lies_elsewhere(&self, range: Range, reader: Arc<dyn Elsewhere>) {
+        // A second time changes nothing.
+        let _first = self.part.set(elsewhere::Part { range, reader });
+    }
+
     pub(super) fn read_bytes(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, offset)
+        elsewhere::read(&self.file, self.part.get(), offset, into)
     }
 
     /// Whether any basis is tracked.

@@ -85,6 +85,19 @@ pub enum MoveSide {
     Evicted(u64),
 }
 
+impl MoveSide {
+    /// The place so many bytes behind this one.
+    #[must_use]
+    pub const fn advanced(self, by: u64) -> Self {
+        match self {
+            Self::Zero => Self::Zero,
+            Self::Local(offset) => Self::Local(offset + by),
+            Self::Visible(offset) => Self::Visible(offset + by),
+            Self::Evicted(offset) => Self::Evicted(offset + by),
+        }
+    }
+}
+
 /// How long a slice of a dispatch takes where no option says: overhead of 1 to 3 % on a CPU driver.
 pub const SLICE_MICROSECONDS: u64 = 2000;
 

@@ -73,15 +73,6 @@ pub enum Next {
     GiveUp(Then),
 }
 
-fn advanced(side: MoveSide, by: u64) -> MoveSide {
-    match side {
-        MoveSide::Zero => MoveSide::Zero,
-        MoveSide::Local(offset) => MoveSide::Local(offset + by),
-        MoveSide::Visible(offset) => MoveSide::Visible(offset + by),
-        MoveSide::Evicted(offset) => MoveSide::Evicted(offset + by),
-    }
-}
-
 impl DeviceMoves {
     /// Has the device copy, after all that was pushed before.
     pub fn push(&mut self, copy: DeviceCopy, then: Then) {
@@ -128,7 +119,7 @@ impl DeviceMoves {
         self.serial += 1;
         let bytes = STEP.min(job.copy.bytes - job.done);
         self.sent = Some(Sent { serial: self.serial, pid, bytes });
-        let (from, to) = (advanced(job.copy.from, job.done), advanced(job.copy.to, job.done));
+        let (from, to) = (job.copy.from.advanced(job.done), job.copy.to.advanced(job.done));
         Next::Send(Request::Move { serial: self.serial, from, to, bytes })
     }
 

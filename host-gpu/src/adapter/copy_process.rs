@@ -1,0 +1,258 @@
+//! A process that copies local memory of a device's own for the daemon itself, beside the engines of guests.
+//!
+//! ```text
+//!   daemon thread ──Move──▶ copy engine without guests ──▶ local memory ◀─▶ a file that the daemon maps
+//!                 ◀─Moved──    its own shared block, device instance
+//! ```
+//!
+//! It is a copy engine like any other, sandbox and all, with no guest process in its tables. So it works whether the engines of
+//! the vGPU run or have all ended, and its caller, a thread that may wait, waits for each answer.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_protocol::PAGE_SIZE;
+use campanile_protocol::engine::fences::MAX_FENCES;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use rustix::io::Errno;
+
+use super::launcher::Launcher;
+use super::launcher::Memory;
+use super::process::EngineProcess;
+use crate::dirty::method::Method;
+use crate::engine::message::Local;
+use crate::engine::message::MoveSide;
+use crate::engine::message::NodeKind;
+use crate::engine::message::Request;
+use crate::engine::message::Response;
+use crate::engine::message::Start;
+use crate::memory::local::LocalMemory;
+use crate::memory::vram::create_memfd;
+
+/// How long a driver may take to start.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// How long a step may take.
+const STEP_LIMIT: Duration = Duration::from_secs(10);
+/// Bytes of a step.
+const STEP: u64 = 64 << 20;
+/// Bytes of page tables that have nothing in them.
+const TABLE_BYTES: u64 = 16 * PAGE_SIZE;
+
+/// What a copy process copies between.
+#[derive(Debug)]
+pub struct CopyFiles<'a> {
+    /// What [`MoveSide::Visible`] is in.
+    pub visible: &'a File,
+    /// Local memory.
+    pub local: BorrowedFd<'a>,
+    /// What [`MoveSide::Evicted`] is in.
+    pub evicted: &'a File,
+}
+
+/// How a copy process is started.
+#[derive(Debug, Clone)]
+pub struct CopyOptions {
+    /// Local memory. How long the file is that what is evicted lies in does not count: it is looked at.
+    pub local: LocalMemory,
+    /// Part of the name of the Vulkan device, or none for the best.
+    pub vulkan_device: Option<String>,
+    /// Whether it drops its privileges.
+    pub sandbox: bool,
+    /// The policy of its schedule, of which it has none.
+    pub policy: String,
+}
+
+/// The process. It ends when this is dropped.
+#[derive(Debug)]
+pub struct CopyProcess {
+    engine: EngineProcess,
+    serial: u64,
+}
+
+fn failed(what: impl Into<String>) -> io::Error {
+    io::Error::other(what.into())
+}
+
+impl CopyProcess {
+    /// Starts one, and waits until it could copy.
+    ///
+    /// # Errors
+    /// It cannot be started, refuses to, or takes too long.
+    pub fn start(launcher: &dyn Launcher, options: &CopyOptions, files: CopyFiles<'_>) -> io::Result<Self> {
+        let CopyOptions { local, vulkan_device, sandbox, policy } = options.clone();
+        let evicted_bytes = files.evicted.metadata()?.len();
+        let start = Start {
+            node: NodeKind::Copy,
+            vram_bytes: files.visible.metadata()?.len(),
+            table_bytes: TABLE_BYTES,
+            spin_microseconds: 0,
+            slice_microseconds: 0,
+            sandbox,
+            policy,
+            vulkan_device,
+            tracking: Method::Off,
+            local: Local::Device(LocalMemory { evicted_bytes, ..local }),
+        };
+        let tables = create_memfd("campanile-no-tables", TABLE_BYTES)?;
+        let fences = create_memfd("campanile-no-fences", u64::from(MAX_FENCES) * PAGE_SIZE)?;
+        let memory = Memory {
+            vram: files.visible,
+            tables: &tables,
+            fences: &fences,
+            local: Some([files.local, files.evicted.as_fd()]),
+            tracker: None,
+        };
+        let mut this = Self { engine: EngineProcess::spawn(launcher, &start, memory)?, serial: 0 };
+        match this.hear(START_LIMIT)? {
+            Response::Started { .. } => Ok(this),
+            Response::Refused { reason } => Err(failed(reason)),
+            other => Err(failed(format!("it says {other:?} at its start"))),
+        }
+    }
+
+    /// Copies `bytes`, whole pages, and returns when they are there. After an error it is of no more use, and nothing is known
+    /// of what is in the target.
+    ///
+    /// # Errors
+    /// The device did not do it, or the process has ended, or takes too long.
+    pub fn carry_out(&mut self, from: MoveSide, to: MoveSide, bytes: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes {
+            let step = STEP.min(bytes - done);
+            self.serial += 1;
+            let (from, to) = (from.advanced(done), to.advanced(done));
+            let request = Request::Move { serial: self.serial, from, to, bytes: step };
+            self.engine.request(&request, &[], &[]).map_err(io::Error::other)?;
+            match self.hear(STEP_LIMIT)? {
+                Response::Moved { .. } => {}
+                Response::MoveRefused { reason, .. } => return Err(failed(reason)),
+                other => return Err(failed(format!("it says {other:?} where memory was to be copied"))),
+            }
+            done += step;
+        }
+        Ok(())
+    }
+
+    /// What it says next.
+    fn hear(&mut self, limit: Duration) -> io::Result<Response> {
+        let begun = Instant::now();
+        loop {
+            match self.engine.receive() {
+                Ok(Some(response)) => return Ok(response),
+                Ok(None) => {}
+                Err(error) => {
+                    let ending = self.engine.ending();
+                    return Err(failed(format!("the process that copies local memory: {error}: {ending}")));
+                }
+            }
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                let seconds = limit.as_secs();
+                return Err(failed(format!(
+                    "the process that copies local memory says nothing for {seconds} s"
+                )));
+            }
+            let timeout = Timespec::try_from(left).unwrap_or_default();
+            let channel = self.engine.channel_fd();
+            match poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::adapter::stand_in::StandIn;
+    use crate::engine::channel::Channel;
+
+    fn options() -> CopyOptions {
+        let local = LocalMemory { start: 8 << 20, bytes: 8 << 20, ..LocalMemory::default() };
+        CopyOptions { local, vulkan_device: None, sandbox: true, policy: "fair".to_owned() }
+    }
+
+    /// Starts one whose process is played by `plays`, on a thread, and has it copy 65 MiB.
+    fn copy(plays: impl FnOnce(&Channel, Start) + Send) -> io::Result<()> {
+        let (stand_in, starts) = mpsc::channel();
+        let files = ["visible", "local", "evicted"].map(|name| create_memfd(name, 1 << 20).unwrap());
+        let [visible, local, evicted] = &files;
+        let files = CopyFiles { visible, local: local.as_fd(), evicted };
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let channel: Channel = starts.recv().unwrap();
+                let start = channel.receive::<Start>(true).unwrap().unwrap();
+                assert_eq!(start.descriptors.len(), 9, "local memory and what is evicted are the last two");
+                plays(&channel, start.message);
+            });
+            CopyProcess::start(&StandIn(stand_in), &options(), files)?.carry_out(
+                MoveSide::Local(8 << 20),
+                MoveSide::Visible(0),
+                65 << 20,
+            )
+        })
+    }
+
+    fn say(channel: &Channel, response: &Response) {
+        channel.send(response, &[], &[], true).unwrap();
+    }
+
+    fn started(channel: &Channel) {
+        let device = "a device".to_owned();
+        say(channel, &Response::Started { device, is_cpu: true, vram: 0, profile: None });
+        let begin = channel.receive::<Request>(true).unwrap().unwrap().message;
+        assert_eq!(begin, Request::Begin { segments: 0 });
+    }
+
+    fn next_move(channel: &Channel) -> (u64, MoveSide, MoveSide, u64) {
+        match channel.receive::<Request>(true).unwrap().unwrap().message {
+            Request::Move { serial, from, to, bytes } => (serial, from, to, bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_long_is_copied_in_steps_each_of_which_is_waited_for() {
+        copy(|channel, start| {
+            let Local::Device(local) = start.local else { panic!("{start:?}") };
+            assert_eq!((local.start, local.evicted_bytes, start.vram_bytes), (8 << 20, 1 << 20, 1 << 20));
+            assert_eq!((start.node, start.tracking, start.sandbox), (NodeKind::Copy, Method::Off, true));
+            started(channel);
+            for (done, bytes) in [(0, STEP), (STEP, 1 << 20)] {
+                let (serial, from, to, length) = next_move(channel);
+                let sides = (MoveSide::Local((8 << 20) + done), MoveSide::Visible(done));
+                assert_eq!(((from, to), length), (sides, bytes));
+                say(channel, &Response::Moved { serial });
+            }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn one_that_refuses_to_start_or_to_copy_or_ends_is_an_error_in_words() {
+        let refuses = copy(|channel, _| say(channel, &Response::Refused { reason: "no device".to_owned() }));
+        assert!(refuses.unwrap_err().to_string().contains("no device"));
+        let refuses = copy(|channel, _| {
+            started(channel);
+            let (serial, ..) = next_move(channel);
+            say(channel, &Response::MoveRefused { serial, reason: "it is not there".to_owned() });
+        });
+        assert!(refuses.unwrap_err().to_string().contains("it is not there"));
+        let ends = copy(|channel, _| {
+            started(channel);
+            next_move(channel);
+        });
+        assert!(ends.unwrap_err().to_string().contains("the process that copies local memory"));
+    }
+}
