@@ -16,12 +16,14 @@ use crate::migration::endpoint::Snapshot;
 use crate::migration::endpoint::adopt;
 use crate::migration::error::MigrationError;
 use crate::migration::handed::Becomes;
+use crate::migration::local_fill::Contents;
 use crate::migration::quiesce::Wanted;
 use crate::migration::source::departure::Thaw;
 use crate::migration::state;
 use crate::vgpu::config::Config;
 use crate::vgpu::counters::Counters;
 use crate::vgpu::state::restore::install::check_immutable;
+use crate::vgpu::state::saved::SavedSession;
 
 /// A bundle whose name takes as many bytes as any can.
 const LONGEST: state::BundleId = state::BundleId(u64::MAX, u64::MAX);
@@ -42,7 +44,13 @@ impl<F: Front> FrontDevice<F> {
             endpoint.take_snapshot().map_err(io::Error::other)?
         {
             let vgpu = &mut device.vgpu;
-            adopt(&mut vgpu.session, &vgpu.config, memories).map_err(io::Error::other)?;
+            let contents = if matches!(begins, Begins::Frozen) { Contents::InPlace } else { Contents::InFile };
+            let empty = SavedSession::default();
+            let session = match &state {
+                Becomes::Whole(state) => &state.session,
+                Becomes::Lost(_) => &empty,
+            };
+            adopt(&mut vgpu.session, &vgpu.config, memories, contents, session).map_err(io::Error::other)?;
             match state {
                 Becomes::Whole(state) => device.take_over(&state).map_err(io::Error::other)?,
                 Becomes::Lost(lost) => device.begin_bereft(&lost),
@@ -106,7 +114,8 @@ impl<F: Front> FrontDevice<F> {
         self.front.load(&state.front.0)?;
         let text = |error: MigrationError| error.to_string();
         let (memories, right) = endpoint.take(state.bundle.into()).map_err(text)?;
-        adopt(&mut self.vgpu.session, &self.vgpu.config, memories).map_err(text)?;
+        adopt(&mut self.vgpu.session, &self.vgpu.config, memories, Contents::InFile, &state.session)
+            .map_err(text)?;
         self.take_over(&state)?;
         endpoint.attach(&self.vgpu.session).map_err(text)?;
         self.vgpu.right = Some(right);

@@ -27,10 +27,7 @@ pub(super) fn make_endpoint(
     let settings = &options.migration;
     let folder = settings.side_files.as_deref();
     let side_files = folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;
-    let refusal = config.local.as_ref().map(|_| {
-        "its local memory is the device's own (--local-memory device), which cannot be migrated or saved yet"
-    });
-    let departure = Arc::new(Departure::new(vgpu.name.clone(), settings.clone())?.refusing(refusal));
+    let departure = Arc::new(Departure::new(vgpu.name.clone(), settings.clone())?);
     let listens = options.migrate_listen.is_some();
     Ok(Endpoint::new(departure, Arc::new(arriving), side_files, vgpu.restore.clone(), listens))
 }

@@ -187,10 +187,6 @@ impl Ground {
         if self.local == LocalPlace::Host {
             return Ok(None);
         }
-        if vgpu.restore.is_some() {
-            let text = "--local-memory device: a vGPU cannot begin as a snapshot (restore) yet".to_owned();
-            return Err(HostError::Vgpu { name: vgpu.name.clone(), source: text.into() });
-        }
         let bytes = vgpu.vram_bytes - VideoMemory::aperture_of(vgpu.vram_bytes);
         let program = options.engines.program.of(&vgpu.name, held.containment.clone());
         let device = options.engines.vulkan_device.clone();

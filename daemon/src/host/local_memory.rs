@@ -1,10 +1,12 @@
 //! Where the local memory of vGPUs lies: what the operator says, or what suits this machine.
 
+use campanile_host_gpu::dirty::method::Method;
 use campanile_protocol::profile::KIND_DISCRETE;
 
 use super::local_choice::LocalChoice;
 use super::local_choice::LocalPlace;
 use super::options::HostOptions;
+use super::tracking::TrackingChoice;
 use crate::vgpu::config::Compute;
 
 /// What of the options cannot be with local memory in a device: the option, or the key of a vGPU, and why.
@@ -14,14 +16,10 @@ pub(super) fn objections(options: &HostOptions) -> Vec<(&'static str, String)> {
     if options.engines.count > 1 {
         all.push(("engines", not_yet("linked physical adapters (--engines) do")));
     }
-    if options.migration.peer.is_some() {
-        all.push(("migrate-to", not_yet("a vGPU cannot go to another daemon (--migrate-to)")));
-    }
-    if options.migrate_listen.is_some() {
-        all.push(("migrate-listen", not_yet("a vGPU cannot come from another daemon (--migrate-listen)")));
-    }
-    if options.vgpus.iter().any(|vgpu| vgpu.restore.is_some()) {
-        all.push(("restore", not_yet("a vGPU cannot begin as a snapshot (restore)")));
+    if options.tracking == TrackingChoice::Fixed(Method::WriteProtect) {
+        let why = "--dirty-tracking write-protect: the device writes to its own memory (--local-memory device) by itself, which no \
+                   process notes; bound-ranges and shadow-compare are possible";
+        all.push(("dirty-tracking", why.to_owned()));
     }
     all
 }
@@ -115,15 +113,13 @@ mod tests {
         assert!(objections(&options()).is_empty());
         let mut all = options();
         all.engines.count = 2;
-        all.migrate_listen = Some("unix:/a".parse().unwrap());
-        all.migration.peer = Some("unix:/b".parse().unwrap());
-        all.vgpus[0].restore = Some(PathBuf::from("c"));
+        all.tracking = TrackingChoice::Fixed(Method::WriteProtect);
         let found: Vec<_> = objections(&all).into_iter().map(|(option, _)| option).collect();
-        assert_eq!(found, ["engines", "migrate-to", "migrate-listen", "restore"]);
-        assert!(
-            objections(&all)
-                .iter()
-                .all(|(_, text)| text.contains("--local-memory device") && text.contains("not yet"))
-        );
+        assert_eq!(found, ["engines", "dirty-tracking"]);
+        assert!(objections(&all).iter().all(|(_, text)| text.contains("--local-memory device")));
+        for method in [Method::BoundRanges, Method::ShadowCompare, Method::Off] {
+            let can = HostOptions { tracking: TrackingChoice::Fixed(method), ..options() };
+            assert!(objections(&can).is_empty(), "{method}");
+        }
     }
 }

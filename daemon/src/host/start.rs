@@ -135,13 +135,14 @@ impl Host {
             Compute::Available(device) => log::info!("compute node: {}", device.name),
             Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
         }
-        let tracking = options.tracking.decide(&probe, options.engines.sandbox, computes_on_gpu)?;
-        log::info!("writes to video memory: tracking is {tracking}");
-        check_live_migration(&options, tracking)?;
         let local = decide(options.engines.local, &compute, &options).map_err(HostError::Options)?;
         if local == LocalPlace::Device {
-            log::info!("local memory is the device's own: vGPUs cannot be migrated, or saved");
+            log::info!("local memory is the device's own");
         }
+        let is_by_device = computes_on_gpu || local == LocalPlace::Device;
+        let tracking = options.tracking.decide(&probe, options.engines.sandbox, is_by_device)?;
+        log::info!("writes to video memory: tracking is {tracking}");
+        check_live_migration(&options, tracking)?;
         let folder = options.state_dir.as_deref().map(|path| {
             ReportFolder::open(path).map_err(|source| HostError::StateDirectory { path: path.into(), source })
         });

@@ -38,15 +38,15 @@ impl FromStr for TrackingChoice {
 }
 
 impl TrackingChoice {
-    /// The method, on a machine whose compute node, if it has one, is this kind of device.
+    /// The method, on a machine where a device writes to video memory by itself, or engines alone do.
     ///
     /// # Errors
     /// `Unsupported`, with the reason, where what the operator wants does not work here; no engine could be started.
-    pub fn decide(self, program: &Program, sandbox: bool, computes_on_gpu: bool) -> io::Result<Method> {
+    pub fn decide(self, program: &Program, sandbox: bool, is_by_device: bool) -> io::Result<Method> {
         let unsupported = |reason: String| io::Error::new(io::ErrorKind::Unsupported, reason);
         let probe = || {
-            if computes_on_gpu {
-                return Ok(Err("a GPU writes to memory by itself, which no process notes".to_owned()));
+            if is_by_device {
+                return Ok(Err("the device writes to memory by itself, which no process notes".to_owned()));
             }
             probe_tracking(program, sandbox)
         };

@@ -16,6 +16,8 @@ use super::file::side::SideFiles;
 use super::handed::Becomes;
 use super::handed::HandedDevice;
 use super::id::BundleId;
+use super::local_fill::Contents;
+use super::local_fill::fill;
 use super::lock::locked;
 use super::pages::PAGE;
 use super::pages::PageSet;
@@ -34,6 +36,7 @@ use crate::ledger::read::VRAM;
 use crate::vgpu::config::Config;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::session::Session;
+use crate::vgpu::state::saved::SavedSession;
 
 /// The right to run with memories that came from elsewhere.
 #[derive(Debug)]
@@ -137,8 +140,7 @@ impl Endpoint {
 
     /// Whether there is any way in or out.
     pub fn moves(&self) -> bool {
-        let has_way = self.side_files.is_some() || self.listens || self.departure.has_peer();
-        has_way && self.departure.is_possible()
+        self.side_files.is_some() || self.listens || self.departure.has_peer()
     }
 
     /// A session begins, or has become another: from here on this is what moves.
@@ -150,17 +152,12 @@ impl Endpoint {
         ciborium::into_writer(&session.immutable(), &mut immutable).map_err(std::io::Error::other)?;
         let memories = session.memory().trackers().map(|tracker| Arc::new(TrackedMemory::new(tracker)) as _);
         let video = session.video_memory();
-        // Local memory of a device does not go over yet.
-        let files = match session.config().local {
-            None => Some([video.file().try_clone()?, video.evicted_file().try_clone()?]),
-            Some(_) => None,
-        };
-        if let Some([vram, evicted]) = &files {
-            let ledger = &session.config().ledger;
-            ledger.keep(VRAM, vram.as_fd());
-            ledger.keep(EVICTED, evicted.as_fd());
-        }
-        self.departure.attach(Departing { immutable, memories, files });
+        let files = [video.file().try_clone()?, video.evicted_file().try_clone()?];
+        let ledger = &session.config().ledger;
+        ledger.keep(VRAM, files[0].as_fd());
+        ledger.keep(EVICTED, files[1].as_fd());
+        let local = video.device().map(|device| Arc::clone(device.reader()));
+        self.departure.attach(Departing { immutable, memories, files: Some(files), local });
         Ok(())
     }
 
@@ -238,23 +235,35 @@ impl Endpoint {
     }
 }
 
-/// Makes received memories a session's own; all that came counts as written (DIRTY-54).
+/// Makes received memories a session's own, which is about to become that of `state`; all that came counts as written (DIRTY-54).
 ///
 /// # Errors
-/// They cannot be mapped, or the session is in use.
-pub fn adopt(session: &mut Session, config: &Config, memories: [Staged; 2]) -> Result<(), MigrationError> {
+/// They cannot be mapped, the session is in use, or a device whose own its local memory is does not take what has come for that.
+pub fn adopt(
+    session: &mut Session,
+    config: &Config,
+    memories: [Staged; 2],
+    contents: Contents,
+    state: &SavedSession,
+) -> Result<(), MigrationError> {
     let [vram, evicted] = memories;
     let limit = config.account.quota().max;
-    let memory = VideoMemory::filled(vram.file, evicted.file, config.vram_bytes, limit, config.tracking)?;
+    let mut memory = VideoMemory::filled(vram.file, evicted.file, config.vram_bytes, limit, config.tracking)?;
+    for run in vram.received.runs() {
+        memory.were_in_use(run.start * PAGE, (run.end - run.start) * PAGE);
+    }
     mark(memory.tracker(), &vram.received);
     mark(memory.evicted_tracker(), &evicted.received);
-    session.adopt_memory(memory).map_err(|error| MigrationError::State(error.to_string()))
+    session.adopt_memory(memory).map_err(|error| MigrationError::State(error.to_string()))?;
+    let filled = fill(session, contents, &vram.received, state);
+    if filled.is_err() {
+        session.drop_claims();
+    }
+    filled
 }
 
 fn mark(tracker: &Tracker, received: &PageSet) {
-    let mut at = 0;
-    while let Some(run) = received.next_run(at, u64::MAX) {
+    for run in received.runs() {
         tracker.mark(run.start * PAGE, (run.end - run.start) * PAGE);
-        at = run.end;
     }
 }

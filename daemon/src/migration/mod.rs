@@ -20,6 +20,7 @@ pub mod file;
 pub mod handed;
 pub mod id;
 pub mod inspect;
+pub mod local_fill;
 mod lock;
 pub mod memory;
 pub mod ownership;

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use campanile_host_gpu::adapter::copy_process::CopyOptions;
 use campanile_host_gpu::adapter::launcher::Launcher;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::address::node_index;
@@ -23,6 +24,7 @@ use super::doorbells::switch::NotifySwitch;
 use super::memory::dirty::TrackerBoard;
 use super::memory::vidmm::device_local::DeviceLocal;
 use super::memory::vidmm::device_memory::described;
+use super::memory::vidmm::local_port::LocalPort;
 use super::memory::vidmm::quota::Account;
 use super::memory::vidmm::vram::VideoMemory;
 use super::objects::budget::Budget;
@@ -170,6 +172,18 @@ impl Config {
     pub fn tuned(&self, tuning: Tuning) -> Self {
         let Tuning { share, timeouts, policy, d3_after, freeze_limit } = tuning;
         Self { share, timeouts, policy, d3_after, freeze_limit, ..self.clone() }
+    }
+
+    /// How the daemon itself has local memory copied, where that is a device's own.
+    pub fn local_port(&self) -> Option<LocalPort> {
+        let device = Arc::clone(self.local.as_ref()?);
+        let options = CopyOptions {
+            local: described(&device, self.vram_bytes, self.account.quota().max),
+            vulkan_device: self.vulkan_device.clone(),
+            sandbox: self.sandbox,
+            policy: self.scheduler.to_string(),
+        };
+        Some(LocalPort { device, launcher: Arc::clone(&self.launcher), options })
     }
 
     /// The first message to an engine of `node`.

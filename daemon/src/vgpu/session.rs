@@ -15,6 +15,7 @@ use super::counters::Counters;
 use super::engines::wakeup::Wakeup;
 use super::hotplug::absences::Absences;
 use super::memory::dirty::check_caps;
+use super::memory::vidmm::local_reader::LocalReader;
 use super::memory::vidmm::vram::VideoMemory;
 use super::objects::process::Process;
 use super::objects::timeline::Token;
@@ -71,8 +72,8 @@ impl Session {
         // Before anything else is asked of it (DIRTY-01).
         let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max, config.tracking)?;
         check_caps(&memory, false).map_err(io::Error::other)?;
-        let memory = match &config.local {
-            Some(device) => memory.in_device(Arc::clone(device)),
+        let memory = match config.local_port() {
+            Some(port) => memory.in_device(Arc::new(LocalReader::new(port))),
             None => memory,
         };
         let vm = Vm::new(config, counters, memory)?;

@@ -175,7 +175,8 @@ fn send_over<S: Sink>(
         let mut room = writer.room(batch.bytes());
         for (offset, length) in &batch.ranges {
             let (here, rest) = room.split_at_mut(*length);
-            memory.read(*offset, here)?;
+            let unreadable = |error| MigrationError::State(format!("{}: {error}", batch.memory));
+            memory.read(*offset, here).map_err(unreadable)?;
             room = rest;
         }
         let (frame, zeroes) = writer.finish(batch.memory, &batch.ranges, manner.zstd, sink.next_sequence());

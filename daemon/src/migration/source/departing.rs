@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use crate::migration::memory::MovingMemory;
+use crate::vgpu::memory::vidmm::local_reader::LocalReader;
 
 /// What of a session moves with the pages.
 pub struct Departing {
@@ -13,6 +14,8 @@ pub struct Departing {
     pub memories: [Arc<dyn MovingMemory>; 2],
     /// The files that they lie in, by index; none where they lie in none.
     pub files: Option<[File; 2]>,
+    /// What reads local memory, where that is a device's own.
+    pub local: Option<Arc<LocalReader>>,
 }
 
 impl Departing {
@@ -29,6 +32,9 @@ impl Departing {
     /// Nothing is told of them any more.
     pub fn end(&self) {
         self.memories.iter().for_each(|memory| memory.end());
+        if let Some(local) = &self.local {
+            local.rest();
+        }
     }
 }
 

@@ -90,8 +90,6 @@ pub struct Departure {
     pub(super) name: String,
     pub(super) settings: Settings,
     pub(super) side_files: Option<SideFiles>,
-    /// Why the vGPU can neither go nor be saved, where it cannot.
-    refusal: Option<&'static str>,
     state: Mutex<State>,
     pub(super) changed: Condvar,
 }
@@ -114,19 +112,7 @@ impl Departure {
         let side_files =
             folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Ok(Self { name, settings, side_files, refusal: None, state, changed })
-    }
-
-    /// Of a vGPU that can neither go nor be saved, for this reason.
-    #[must_use]
-    pub fn refusing(mut self, refusal: Option<&'static str>) -> Self {
-        self.refusal = refusal;
-        self
-    }
-
-    /// Whether the vGPU can go, or be saved.
-    pub fn is_possible(&self) -> bool {
-        self.refusal.is_none()
+        Ok(Self { name, settings, side_files, state, changed })
     }
 
     /// Whether a peer is configured.
@@ -184,9 +170,6 @@ impl Departure {
     }
 
     pub(super) fn prepare(&self, state: &mut State, to: To) -> Result<Job, MigrationError> {
-        if let Some(refusal) = self.refusal {
-            return Err(MigrationError::State(refusal.to_owned()));
-        }
         let departing = state.departing.clone();
         let departing = departing.ok_or_else(|| MigrationError::State("no VM is connected".to_owned()))?;
         if let Some(lost) = &state.lost {

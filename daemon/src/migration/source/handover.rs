@@ -58,6 +58,7 @@ impl Holding {
                 "its local memory is the device's own (--local-memory device), which does not go over yet";
             MigrationError::State(why.to_owned())
         };
-        self.job.departing.files.as_ref().ok_or_else(none)
+        let departing = &self.job.departing;
+        departing.files.as_ref().filter(|_| departing.local.is_none()).ok_or_else(none)
     }
 }

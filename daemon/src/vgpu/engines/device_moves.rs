@@ -20,7 +20,7 @@ use crate::vgpu::memory::vidmm::device_memory::DeviceCopy;
 /// Bytes of a step: what else an engine is asked meanwhile waits no longer than that takes.
 const STEP: u64 = 64 << 20;
 /// How often a step is sent, before it counts as what cannot be done.
-const ATTEMPTS: u32 = 3;
+pub(super) const ATTEMPTS: u32 = 3;
 
 /// What follows when memory has moved.
 #[derive(Debug)]
@@ -134,6 +134,16 @@ impl DeviceMoves {
             return None;
         }
         self.jobs.pop_front().map(|job| job.then)
+    }
+
+    /// The next allocation that is on its way, where no engine runs any more: what of it is still to be copied, and what follows. What
+    /// is only to be zeroed waits.
+    #[must_use]
+    pub fn next_arrival(&mut self) -> Option<(DeviceCopy, Then)> {
+        self.sent = None;
+        let at = self.jobs.iter().position(|job| matches!(job.then, Then::Arrived(_)))?;
+        let Job { copy: DeviceCopy { from, to, bytes }, done, then, .. } = self.jobs.remove(at)?;
+        Some((DeviceCopy { from: from.advanced(done), to: to.advanced(done), bytes: bytes - done }, then))
     }
 
     /// Nothing is moved any more, and no engine runs: what was to follow.

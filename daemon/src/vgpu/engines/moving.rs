@@ -1,8 +1,12 @@
 //! The copy engine moves memory for the daemon: see [`super::device_moves`].
 
+use std::io;
+
+use campanile_host_gpu::adapter::copy_process::CopyProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use log::Level;
 
+use super::device_moves::ATTEMPTS;
 use super::device_moves::Next;
 use super::device_moves::Then;
 use super::device_moves::mover;
@@ -11,6 +15,7 @@ use super::outbox::Outgoing;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::memory::vidmm::device_local::Zeroed;
+use crate::vgpu::memory::vidmm::device_memory::DeviceCopy;
 use crate::vgpu::tdr::reason::Reason;
 
 impl Lifecycle<'_> {
@@ -66,6 +71,48 @@ impl Lifecycle<'_> {
                 self.vm.memory.residency.look_again();
             }
             Then::Arrived(action) => Deferred::of(self.vm).carry_out(action),
+        }
+    }
+
+    /// No engine runs, and what is on its way is to arrive: it is copied by a process of its own, which is waited for. What was to be
+    /// zeroed is zeroed when engines run again.
+    pub(in crate::vgpu) fn finish_moves(&mut self) {
+        let mut process = None;
+        while let Some((copy, then)) = self.vm.engines.moves.next_arrival() {
+            match self.finish_move(&mut process, copy) {
+                Ok(()) => self.follow(then),
+                Err(error) => {
+                    self.vm.journal.line(Level::Error, format_args!("memory that moves: {error}"));
+                    self.give_up_move(mover(), then);
+                }
+            }
+        }
+        self.abandon_moves();
+    }
+
+    fn finish_move(&self, process: &mut Option<CopyProcess>, copy: DeviceCopy) -> io::Result<()> {
+        let none = || io::Error::other("there is no device");
+        let memory = self.vm.memory.allocations.memory();
+        let port = memory.device().map(|device| device.reader().port()).ok_or_else(none)?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let opened = match process.take() {
+                Some(opened) => Ok(opened),
+                None => port.open(memory.file(), memory.evicted_file()),
+            };
+            let copied = opened.and_then(|mut opened| {
+                opened.carry_out(copy.from, copy.to, copy.bytes)?;
+                Ok(opened)
+            });
+            match copied {
+                Ok(opened) => {
+                    *process = Some(opened);
+                    return Ok(());
+                }
+                Err(error) if attempts == ATTEMPTS => return Err(error),
+                Err(_) => {}
+            }
         }
     }
 

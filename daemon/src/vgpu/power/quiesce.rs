@@ -163,6 +163,8 @@ impl Quiesce<'_> {
         }
         // An engine that has ended has let go of everything.
         Deferred::of(self.vm).run_pending();
+        Lifecycle::of(self.vm).finish_moves();
+        Recovery::of(self.vm).replace_condemned();
         self.vm.journal.line(Level::Info, format_args!("stands still"));
     }
 

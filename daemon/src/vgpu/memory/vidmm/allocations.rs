@@ -144,8 +144,9 @@ impl Allocations {
         self.table.is_empty()
     }
 
-    /// Puts other memory in the place of that of a vGPU without allocations.
-    pub fn adopt(&mut self, memory: VideoMemory) {
+    /// Puts other memory in the place of that of a vGPU without allocations. Local memory of a device's own stays.
+    pub fn adopt(&mut self, mut memory: VideoMemory) {
+        memory.take_device_of(&mut self.memory);
         self.memory = memory;
     }
 
@@ -155,12 +156,14 @@ impl Allocations {
     /// # Errors
     /// A number twice, a place that is taken or outside, a quota that is used up: which number.
     pub fn take_over(&mut self, moved: Vec<(AllocationId, MovedAllocation)>) -> Result<(), TakeOverError> {
+        let filled = self.memory.offer_filled();
         let taken = self.try_take_over(moved);
         if taken.is_err() {
             self.account.release(std::mem::take(&mut self.committed));
             self.table.clear();
             self.memory.forget_places();
         }
+        self.memory.keep_filled(&filled);
         taken
     }
 

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
+use campanile_host_gpu::dirty::basis::Range;
+use campanile_host_gpu::dirty::elsewhere::Elsewhere;
 use campanile_host_gpu::engine::message::MoveSide;
 use campanile_host_gpu::memory::local::LocalMemory;
 
 use super::allocations::Allocations;
 use super::allocations::Backing;
+use super::device_local::Claimed;
 use super::device_local::DeviceLocal;
+use super::device_local::InDevice;
 use super::device_local::Zeroed;
+use super::local_reader::LocalReader;
 use super::ranges::Ranges;
 use super::vram::Place;
 use super::vram::VideoMemory;
@@ -46,7 +51,86 @@ pub fn local_soon(memory: &VideoMemory) -> Ranges {
     memory.device().map_or_else(|| free.clone(), |device| device.soon(free))
 }
 
+impl VideoMemory {
+    /// Its local memory is this of a device.
+    #[must_use]
+    pub fn in_device(mut self, reader: Arc<LocalReader>) -> Self {
+        let device = InDevice::begin(reader, &mut self.local);
+        self.set_device(device);
+        self
+    }
+
+    /// Its local memory is that of `other`, which has no allocations.
+    pub(super) fn take_device_of(&mut self, other: &mut Self) {
+        if let Some(device) = other.device.take() {
+            device.take_out_of(&mut self.local);
+            self.set_device(device);
+        }
+    }
+
+    fn set_device(&mut self, device: InDevice) {
+        let range =
+            Range { offset: self.aperture_bytes(), length: self.length() - self.aperture_bytes() };
+        self.tracker().lies_elsewhere(range, Arc::clone(device.reader()) as Arc<dyn Elsewhere>);
+        self.device = Some(device);
+    }
+
+    /// Takes a place in a device's memory for contents of an allocation that comes, and says what is in it; none where it is taken, or
+    /// is no such place.
+    pub fn claim_local(&mut self, offset: u64, length: u64) -> Option<Claimed> {
+        if !self.has_place(Place::Local(offset), length) {
+            return None;
+        }
+        self.device.as_mut()?.claim(&mut self.local, offset, length)
+    }
+
+    /// The contents of what was claimed are there.
+    pub fn is_filled(&self) {
+        if let Some(device) = &self.device {
+            device.is_filled();
+        }
+    }
+
+    pub(super) fn offer_filled(&mut self) -> Vec<(u64, u64)> {
+        let Self { device, local, .. } = self;
+        device.as_mut().map(|device| device.offer(local)).unwrap_or_default()
+    }
+
+    pub(super) fn keep_filled(&mut self, pieces: &[(u64, u64)]) {
+        let Self { device, local, .. } = self;
+        if let Some(device) = device {
+            device.keep_rest(local, pieces);
+        }
+    }
+
+    /// These pages were in use, as far as is known, before this session began.
+    pub fn were_in_use(&mut self, offset: u64, length: u64) {
+        self.touch(offset, length);
+    }
+
+    /// A piece was zeroed by the device: pages that may not have been zero before are written now.
+    fn mark_zeroed(&self, offset: u64, length: u64) {
+        if !self.tracker().caps().performant {
+            return self.tracker().mark(offset, length);
+        }
+        for (offset, length) in self.touched_within(offset, length) {
+            self.tracker().mark(offset, length);
+        }
+    }
+}
+
 impl Allocations {
+    /// Takes a place in a device's memory for contents that come: see [`VideoMemory::claim_local`].
+    pub fn claim_local(&mut self, offset: u64, length: u64) -> Option<Claimed> {
+        self.memory.claim_local(offset, length)
+    }
+
+    /// What was taken for contents that come is to be zeroed.
+    pub fn drop_claims(&mut self) {
+        let filled = self.memory.offer_filled();
+        self.memory.keep_filled(&filled);
+    }
+
     /// Takes what of local memory is to be zeroed: offset and bytes of each piece.
     pub fn take_unclean(&mut self) -> Vec<(u64, u64)> {
         self.memory.device.as_mut().map(|device| device.take()).unwrap_or_default()
@@ -55,6 +139,7 @@ impl Allocations {
     /// What became of a piece that was to be zeroed.
     pub fn is_zeroed(&mut self, piece: (u64, u64), outcome: Zeroed) {
         if self.memory.device.as_mut().is_some_and(|device| device.note(piece, outcome)) {
+            self.memory.mark_zeroed(piece.0, piece.1);
             self.memory.local.release(piece.0, piece.1);
         }
     }
@@ -95,6 +180,7 @@ mod tests {
     use campanile_protocol::page_table::SegmentId;
 
     use super::*;
+    use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
     use crate::vgpu::memory::vidmm::allocations::Spot;
     use crate::vgpu::memory::vidmm::quota::Account;
     use crate::vgpu::memory::vidmm::quota::Pool;
@@ -109,12 +195,113 @@ mod tests {
     }
 
     fn memory(device: &Arc<DeviceLocal>) -> VideoMemory {
-        VideoMemory::new(LENGTH, LENGTH, Method::Off).unwrap().in_device(Arc::clone(device))
+        tracked(device, Method::Off)
+    }
+
+    fn tracked(device: &Arc<DeviceLocal>, method: Method) -> VideoMemory {
+        let reader = LocalReader::without_process(Arc::clone(device), described(device, LENGTH, LENGTH));
+        VideoMemory::new(LENGTH, LENGTH, method).unwrap().in_device(Arc::new(reader))
     }
 
     fn allocations(device: &Arc<DeviceLocal>) -> Allocations {
+        over(memory(device))
+    }
+
+    fn over(memory: VideoMemory) -> Allocations {
         let account = Arc::new(Account::new(Quota { min: 0, max: LENGTH }, Pool::new(None, []).unwrap()));
-        Allocations::new(memory(device), account)
+        Allocations::new(memory, account)
+    }
+
+    /// Zeroes all that is to be.
+    fn zero(all: &mut Allocations) {
+        for piece in all.take_unclean() {
+            all.is_zeroed(piece, Zeroed::Done);
+        }
+    }
+
+    fn moved(offset: u64, pages: u64) -> MovedAllocation {
+        MovedAllocation {
+            size: pages * PAGE,
+            backing: Backing::Vram(Some(Place::Local(offset))),
+            references: 1,
+            holds: 0,
+            pins: 0,
+            priority: 0,
+            is_area: false,
+        }
+    }
+
+    #[test]
+    fn dirty_53_memory_that_was_in_use_and_is_zeroed_counts_as_written_and_what_was_not_does_not() {
+        let device = device();
+        drop(over(tracked(&device, Method::BoundRanges)));
+        let mut all = over(tracked(&device, Method::BoundRanges));
+        zero(&mut all);
+        assert_eq!(all.memory().tracker().pages_written(), 0, "an earlier session wrote that");
+        let id = all.create_vram(2 * PAGE).unwrap();
+        assert_eq!(all.locate(id, 1), Spot::Segment(SegmentId::LOCAL, HALF));
+        let _freed = all.release(id);
+        assert_eq!(all.memory().tracker().pages_written(), 0, "it is not zeroed yet");
+        zero(&mut all);
+        assert_eq!(all.memory().tracker().pages_written(), 2);
+    }
+
+    #[test]
+    fn dirty_61_all_that_is_zeroed_is_suspect_where_tracking_is_costly() {
+        let device = device();
+        drop(over(tracked(&device, Method::ShadowCompare)));
+        let mut all = over(tracked(&device, Method::ShadowCompare));
+        let tracker = Arc::clone(all.memory().tracker());
+        tracker.start_dirty_tracking(tracker.whole()).unwrap();
+        zero(&mut all);
+        let mut bits = vec![0; usize::try_from(tracker.length() / PAGE / 8).unwrap()];
+        tracker.query_dirty_bit_data(tracker.whole(), None, &mut bits, true).unwrap();
+        assert_eq!(bits[..3], [0, 0xff, 0], "local memory, of which nothing was sent");
+    }
+
+    #[test]
+    fn lm_40_contents_that_come_take_places_that_no_other_has_and_what_no_allocation_takes_is_zeroed() {
+        let device = device();
+        let mut all = allocations(&device);
+        assert_eq!(all.claim_local(HALF, 2 * PAGE), Some(Claimed::Zero));
+        for (offset, pages) in [(HALF + PAGE, 2), (HALF - PAGE, 1), (LENGTH, 1), (HALF + 1, 1), (HALF, 0)] {
+            assert_eq!(all.claim_local(offset, pages * PAGE), None, "{pages} pages at {offset:#x}");
+        }
+        assert_eq!(all.claim_local(u64::MAX - PAGE + 1, PAGE), None);
+        assert_eq!(all.claim_local(HALF + 4 * PAGE, 2 * PAGE), Some(Claimed::Zero));
+        assert!(all.take_unclean().is_empty());
+        // One place is taken, and half of another.
+        all.take_over(vec![(AllocationId(1), moved(HALF, 2)), (AllocationId(2), moved(HALF + 4 * PAGE, 1))]).unwrap();
+        assert_eq!(all.locate(AllocationId(1), 1), Spot::Segment(SegmentId::LOCAL, HALF));
+        assert_eq!(all.take_unclean(), [(HALF + 5 * PAGE, PAGE)]);
+        assert_eq!(free(&all), (4 * PAGE, 5 * PAGE));
+        // Where it fails, nothing is taken, and all of it is zeroed.
+        let mut all = allocations(&device);
+        zero(&mut all);
+        assert_eq!(all.claim_local(HALF, 2 * PAGE), Some(Claimed::Zero));
+        let twice = vec![(AllocationId(1), moved(HALF, 2)), (AllocationId(2), moved(HALF, 1))];
+        assert!(all.take_over(twice).is_err());
+        assert_eq!(all.take_unclean(), [(HALF, 2 * PAGE)]);
+        assert_eq!(free(&all), (6 * PAGE, HALF));
+    }
+
+    #[test]
+    fn what_an_earlier_session_left_is_stale_until_it_is_zeroed_or_filled_and_goes_over_with_other_memory() {
+        let device = device();
+        drop(allocations(&device));
+        let mut all = allocations(&device);
+        all.adopt(VideoMemory::new(LENGTH, LENGTH, Method::Off).unwrap());
+        let stale = || device.stale_within(0, LENGTH);
+        assert_eq!((free(&all), stale()), ((0, HALF), vec![(HALF, HALF)]));
+        assert_eq!(all.claim_local(HALF, 2 * PAGE), Some(Claimed::Unclean));
+        all.memory().is_filled();
+        assert_eq!(stale(), [(HALF + 2 * PAGE, 6 * PAGE)]);
+        assert_eq!(device.stale_within(HALF + PAGE, 2 * PAGE), [(HALF + 2 * PAGE, PAGE)]);
+        let pieces = all.take_unclean();
+        all.is_zeroed(pieces[0], Zeroed::Never);
+        assert_eq!(stale(), [(HALF + 2 * PAGE, 6 * PAGE)]);
+        all.take_over(vec![(AllocationId(1), moved(HALF, 2))]).unwrap();
+        assert_eq!(free(&all), (0, 0));
     }
 
     /// Bytes that are free, and that will be soon.

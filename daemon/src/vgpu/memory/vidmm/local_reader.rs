@@ -9,20 +9,30 @@
 
 use std::fs::File;
 use std::io;
+#[cfg(test)]
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
+#[cfg(test)]
+use campanile_host_gpu::adapter::copy_process::CopyOptions;
 use campanile_host_gpu::adapter::copy_process::CopyProcess;
+#[cfg(test)]
+use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::elsewhere::Elsewhere;
 use campanile_host_gpu::engine::message::MoveSide;
+#[cfg(test)]
+use campanile_host_gpu::memory::local::LocalMemory;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE;
 
+#[cfg(test)]
+use super::device_local::DeviceLocal;
 use super::local_port::LocalPort;
 
 /// Bytes of a piece: as many as a record of a migration has.
@@ -69,6 +79,15 @@ impl LocalReader {
     pub fn new(port: LocalPort) -> Self {
         let state = Mutex::new(State { opened: None, free: (0..SLOTS).collect() });
         Self { port, state, changed: Condvar::new() }
+    }
+
+    /// Of this memory, with nothing that could read it.
+    #[cfg(test)]
+    pub(super) fn without_process(device: Arc<DeviceLocal>, local: LocalMemory) -> Self {
+        let launcher = Arc::new(Program::new(PathBuf::from("/nonexistent"), Vec::new()));
+        let options =
+            CopyOptions { local, vulkan_device: None, sandbox: true, policy: "fair".to_owned() };
+        Self::new(LocalPort { device, launcher, options })
     }
 
     /// What it reads.

@@ -24,6 +24,8 @@ pub mod compaction;
 pub mod device_local;
 pub mod device_memory;
 pub mod eviction;
+pub mod local_port;
+pub mod local_reader;
 mod movable;
 mod moves;
 pub mod quota;

@@ -75,7 +75,7 @@ impl Ranges {
     }
 
     /// The free parts of a range, each its first byte and bytes, in order.
-    fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let before = self.free.range(..start).next_back();
         before.into_iter().chain(self.free.range(start..end)).filter_map(move |(first, length)| {
             let (first, last) = ((*first).max(start), (first + length).min(end));

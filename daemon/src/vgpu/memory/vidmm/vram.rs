@@ -15,7 +15,6 @@ use campanile_protocol::page_table::SegmentId;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::device_local::DeviceLocal;
 use super::device_local::InDevice;
 use super::ranges::Ranges;
 use super::store::Store;
@@ -170,13 +169,6 @@ impl VideoMemory {
         })
     }
 
-    /// Its local memory is this of a device.
-    #[must_use]
-    pub fn in_device(mut self, device: Arc<DeviceLocal>) -> Self {
-        self.device = Some(InDevice::begin(device, &mut self.local));
-        self
-    }
-
     /// Its local memory, where that is a device's.
     pub fn device(&self) -> Option<&InDevice> {
         self.device.as_ref()
@@ -218,6 +210,9 @@ impl VideoMemory {
         self.tracker.set_cpu_visible(Range { offset: 0, length: self.aperture_bytes }, false);
         self.aperture = Ranges::new(0, self.aperture_bytes);
         self.local = Ranges::new(self.aperture_bytes, self.length() - self.aperture_bytes);
+        if let Some(device) = &self.device {
+            device.take_out_of(&mut self.local);
+        }
         self.areas = Ranges::new(self.length(), AREA_REGION);
         self.store.forget();
     }
@@ -274,9 +269,10 @@ impl VideoMemory {
     /// Takes zeroed memory outside the aperture.
     pub fn allocate_local(&mut self, length: u64) -> Option<Place> {
         let offset = self.local.allocate(length)?;
-        // What is free of a device's memory is zero.
-        if self.device.is_none() {
-            self.hand_out(offset, length);
+        match self.device {
+            None => self.hand_out(offset, length),
+            // What is free of a device's memory is zero.
+            Some(_) => self.touch(offset, length),
         }
         Some(Place::Local(offset))
     }
@@ -366,6 +362,19 @@ impl VideoMemory {
         if let Some(touched) = self.touched.get_mut(page(offset)..page(offset + length)) {
             touched.fill(true);
         }
+    }
+
+    /// What of a range was in use: offset and bytes of each run.
+    pub(super) fn touched_within(&self, offset: u64, length: u64) -> Vec<(u64, u64)> {
+        let page = |at: u64| usize::try_from(at / PAGE_SIZE).unwrap_or(usize::MAX);
+        let touched = self.touched.get(page(offset)..page(offset + length)).unwrap_or_default();
+        let mut at = offset;
+        let runs = touched.chunk_by(|one, next| one == next).map(|run| {
+            let (start, bytes) = (at, run.len() as u64 * PAGE_SIZE);
+            at += bytes;
+            run.first().is_some_and(|touched| *touched).then_some((start, bytes))
+        });
+        runs.flatten().collect()
     }
 
     /// Zeroes the pages of a range that was in use before.

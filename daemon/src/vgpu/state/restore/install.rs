@@ -5,9 +5,11 @@ use super::builder::Built;
 use super::invalid::ages;
 use crate::vgpu::config::Config;
 use crate::vgpu::control::devices::Devices;
+use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::memory::save_areas::Areas;
 use crate::vgpu::memory::segments::Segments;
 use crate::vgpu::memory::vidmm::allocations::TakeOverError;
+use crate::vgpu::memory::vidmm::device_local::Claimed;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::ids::AllocationId;
@@ -89,8 +91,15 @@ impl Session {
                 format!("{} bytes of video memory, not {}", memory.length(), self.vm.config.vram_bytes);
             return Err(RestoreError::Invalid(text));
         }
+        // What was to be zeroed still is.
+        Lifecycle::of(&mut self.vm).abandon_moves();
         self.vm.memory.allocations.adopt(memory);
         Ok(())
+    }
+
+    /// Takes a place in local memory of a device's own for contents that come: see [`VideoMemory::claim_local`].
+    pub fn claim_local(&mut self, offset: u64, length: u64) -> Option<Claimed> {
+        self.vm.memory.allocations.claim_local(offset, length)
     }
 
     /// Becomes the session whose data this is, standing still until [`Self::thaw`] (LM-31, LM-32). Its memory is there
@@ -99,6 +108,19 @@ impl Session {
     /// # Errors
     /// What is wrong with the data, or why it cannot be had here; the session is as it was.
     pub fn restore(&mut self, saved: &SavedSession) -> Result<(), RestoreError> {
+        let restored = self.try_restore(saved);
+        if restored.is_err() {
+            self.drop_claims();
+        }
+        restored
+    }
+
+    /// What was taken for contents that come is not needed: no state takes it.
+    pub fn drop_claims(&mut self) {
+        self.vm.memory.allocations.drop_claims();
+    }
+
+    fn try_restore(&mut self, saved: &SavedSession) -> Result<(), RestoreError> {
         if !self.vm.is_fresh || !self.vm.memory.allocations.is_empty() {
             return Err(RestoreError::InUse);
         }

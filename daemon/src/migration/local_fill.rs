@@ -1,0 +1,135 @@
+//! Local memory of a device's own at the end of a migration: what has come for it lies in a file, and the device copies it to where it
+//! belongs, before the guest goes on.
+
+use std::fs::File;
+use std::io;
+
+use campanile_host_gpu::engine::message::MoveSide;
+use campanile_host_gpu::memory::vram::create_memfd;
+use rustix::fs::FallocateFlags;
+
+use super::error::MigrationError;
+use super::pages::PAGE;
+use super::pages::PageSet;
+use crate::vgpu::memory::vidmm::device_local::Claimed;
+use crate::vgpu::memory::vidmm::local_port::LocalPort;
+use crate::vgpu::session::Session;
+use crate::vgpu::state::saved::SavedSession;
+use crate::vgpu::state::saved::memory::SavedAllocation;
+use crate::vgpu::state::saved::memory::SavedPlace;
+
+/// Zero pages between others that are copied with them: a request more would take as long.
+const GAP: u64 = 64;
+/// How often it is tried, with a process each.
+const ATTEMPTS: u32 = 3;
+
+/// Where the contents of local memory are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// In the file that has come.
+    InFile,
+    /// In the device's memory: it is the same memory.
+    InPlace,
+}
+
+/// Has the allocations of a state that lie in a device's own memory find their contents there. `received` are the pages that have
+/// come; nothing was restored yet.
+///
+/// # Errors
+/// Two allocations have one place, or the device does not do it.
+pub(super) fn fill(
+    session: &mut Session,
+    contents: Contents,
+    received: &PageSet,
+    state: &SavedSession,
+) -> Result<(), MigrationError> {
+    let Some(port) = session.video_memory().device().map(|device| device.reader().port().clone()) else {
+        return Ok(());
+    };
+    let mut pieces = Vec::new();
+    for SavedAllocation(id, bytes, place, _) in &state.allocations {
+        let SavedPlace::Local(offset) = *place else { continue };
+        let claimed = session.claim_local(offset, *bytes);
+        let claimed = claimed.ok_or_else(|| {
+            MigrationError::State(format!("the place of allocation {id} is taken, or outside of local memory"))
+        })?;
+        let (first, end) = (offset / PAGE, (offset + bytes) / PAGE);
+        match claimed {
+            Claimed::Unclean => pieces.push((first, end)),
+            Claimed::Zero => pieces.extend(runs(received, first, end)),
+        }
+    }
+    if contents == Contents::InFile {
+        let file = session.video_memory().file();
+        copy(&port, file, &pieces).map_err(|error| {
+            MigrationError::State(format!("filling local memory of the device: {error}"))
+        })?;
+        free(file, &port);
+    }
+    session.video_memory().is_filled();
+    Ok(())
+}
+
+/// Runs of what was received from page `first` to page `end`, with short gaps between them.
+fn runs(received: &PageSet, first: u64, end: u64) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    let mut at = first;
+    while let Some(run) = received.next_run(at, end.saturating_sub(at)).filter(|run| run.start < end) {
+        let stop = run.end.min(end);
+        match runs.last_mut() {
+            Some((_, last)) if run.start - *last <= GAP => *last = stop,
+            _ => runs.push((run.start, stop)),
+        }
+        at = stop;
+    }
+    runs
+}
+
+fn copy(port: &LocalPort, file: &File, pieces: &[(u64, u64)]) -> io::Result<()> {
+    if pieces.is_empty() {
+        return Ok(());
+    }
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match copy_once(port, file, pieces) {
+            Err(error) if attempts < ATTEMPTS => {
+                log::warn!("filling local memory of the device: {error}; once more");
+            }
+            done => return done,
+        }
+    }
+}
+
+fn copy_once(port: &LocalPort, file: &File, pieces: &[(u64, u64)]) -> io::Result<()> {
+    let nothing = create_memfd("campanile-nothing", PAGE)?;
+    let mut process = port.open(&nothing, file)?;
+    pieces.iter().try_for_each(|(first, end)| {
+        let (offset, bytes) = (first * PAGE, (end - first) * PAGE);
+        process.carry_out(MoveSide::Evicted(offset), MoveSide::Local(offset), bytes)
+    })
+}
+
+/// What came for local memory is not needed any more.
+fn free(file: &File, port: &LocalPort) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if let Err(error) = rustix::fs::fallocate(file, flags, port.start(), port.bytes()) {
+        log::warn!("giving back what came for local memory of the device: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_received_of_a_place_is_copied_with_short_gaps_and_nothing_beside_it() {
+        let mut received = PageSet::none(1000);
+        [0..5, 10..12, 12 + GAP..13 + GAP, 200..300].into_iter().for_each(|run| received.insert(run));
+        assert_eq!(runs(&received, 0, 1000), [(0, 13 + GAP), (200, 300)]);
+        assert_eq!(runs(&received, 3, 11), [(3, 11)]);
+        assert_eq!(runs(&received, 220, 240), [(220, 240)]);
+        assert_eq!(runs(&received, 300, 1000), []);
+        assert_eq!(runs(&received, 80, 150), []);
+    }
+}
