@@ -51,7 +51,9 @@ pub(super) fn fill(
         let SavedPlace::Local(offset) = *place else { continue };
         let claimed = session.claim_local(offset, *bytes);
         let claimed = claimed.ok_or_else(|| {
-            MigrationError::State(format!("the place of allocation {id} is taken, or outside of local memory"))
+            MigrationError::State(format!(
+                "the place of allocation {id} is taken, or outside of local memory"
+            ))
         })?;
         let (first, end) = (offset / PAGE, (offset + bytes) / PAGE);
         match claimed {
@@ -61,9 +63,8 @@ pub(super) fn fill(
     }
     if contents == Contents::InFile {
         let file = session.video_memory().file();
-        copy(&port, file, &pieces).map_err(|error| {
-            MigrationError::State(format!("filling local memory of the device: {error}"))
-        })?;
+        copy(&port, file, &pieces)
+            .map_err(|error| MigrationError::State(format!("filling local memory of the device: {error}")))?;
         free(file, &port);
     }
     session.video_memory().is_filled();

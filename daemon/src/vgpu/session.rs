@@ -73,7 +73,7 @@ impl Session {
         let memory = VideoMemory::new(config.vram_bytes, config.account.quota().max, config.tracking)?;
         check_caps(&memory, false).map_err(io::Error::other)?;
         let memory = match config.local_port() {
-            Some(port) => memory.in_device(Arc::new(LocalReader::new(port))),
+            Some(port) => memory.in_device(Arc::new(LocalReader::new(port)?)),
             None => memory,
         };
         let vm = Vm::new(config, counters, memory)?;

@@ -37,6 +37,7 @@ mod lm_peers;
 mod lm_returns;
 mod lm_state;
 mod local_memory;
+mod local_moves;
 mod mcdm;
 mod migration;
 mod moving;

@@ -44,6 +44,11 @@ impl Hosts {
 
     /// With vGPUs named v0, v1, … at each, of these kinds.
     pub(crate) fn with_specs(specs: [&[&str]; 2], more: &[&str]) -> Self {
+        Self::each(specs, [more; 2])
+    }
+
+    /// The same, each with more arguments of its own.
+    pub(crate) fn each(specs: [&[&str]; 2], more: [&[&str]; 2]) -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let doors = ["a", "b"].map(|name| format!("unix:{}", at(name)));
@@ -57,7 +62,7 @@ impl Hosts {
                 "--control",
                 &control,
             ];
-            arguments.extend(more);
+            arguments.extend(more[index]);
             Daemon::with_specs(specs[index], &arguments)
         });
         until("both doors", || ["a", "b"].iter().all(|name| folder.path().join(name).exists()));

@@ -132,7 +132,12 @@ impl Source {
     pub(crate) fn attach(&self, immutable: &[u8]) {
         let [vram, evicted] = &self.memories;
         let memories = [Arc::clone(vram) as _, Arc::clone(evicted) as _];
-        self.departure.attach(Departing { immutable: immutable.to_vec(), memories, files: None, local: None });
+        self.departure.attach(Departing {
+            immutable: immutable.to_vec(),
+            memories,
+            files: None,
+            local: None,
+        });
     }
 
     /// The guest has written here and there.

@@ -65,15 +65,18 @@ mod tests {
     fn dirty_52_a_read_has_what_lies_elsewhere_from_there_and_all_else_from_the_file() {
         let file = create_memfd("file", 16 * 4096).unwrap();
         file.write_all_at(&[0xff; 16 * 4096], 0).unwrap();
-        let part =
-            Part { range: Range { offset: 4 * 4096, length: 8 * 4096 }, reader: Arc::new(Numbers) };
+        let part = Part { range: Range { offset: 4 * 4096, length: 8 * 4096 }, reader: Arc::new(Numbers) };
         for first in 0..16u64 {
             for pages in 1..=16 - first {
                 let mut bytes = vec![0; usize::try_from(pages * 4096).unwrap()];
                 read(&file, Some(&part), first * 4096, &mut bytes).unwrap();
                 for (page, bytes) in (first..).zip(bytes.chunks(4096)) {
-                    let expected = if (4..12).contains(&page) { u8::try_from(page).unwrap() + 1 } else { 0xff };
-                    assert!(bytes.iter().all(|byte| *byte == expected), "page {page} of {pages} from {first}");
+                    let expected =
+                        if (4..12).contains(&page) { u8::try_from(page).unwrap() + 1 } else { 0xff };
+                    assert!(
+                        bytes.iter().all(|byte| *byte == expected),
+                        "page {page} of {pages} from {first}"
+                    );
                 }
             }
         }

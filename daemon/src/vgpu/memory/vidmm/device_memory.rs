@@ -69,8 +69,7 @@ impl VideoMemory {
     }
 
     fn set_device(&mut self, device: InDevice) {
-        let range =
-            Range { offset: self.aperture_bytes(), length: self.length() - self.aperture_bytes() };
+        let range = Range { offset: self.aperture_bytes(), length: self.length() - self.aperture_bytes() };
         self.tracker().lies_elsewhere(range, Arc::clone(device.reader()) as Arc<dyn Elsewhere>);
         self.device = Some(device);
     }
@@ -271,7 +270,8 @@ mod tests {
         assert_eq!(all.claim_local(HALF + 4 * PAGE, 2 * PAGE), Some(Claimed::Zero));
         assert!(all.take_unclean().is_empty());
         // One place is taken, and half of another.
-        all.take_over(vec![(AllocationId(1), moved(HALF, 2)), (AllocationId(2), moved(HALF + 4 * PAGE, 1))]).unwrap();
+        all.take_over(vec![(AllocationId(1), moved(HALF, 2)), (AllocationId(2), moved(HALF + 4 * PAGE, 1))])
+            .unwrap();
         assert_eq!(all.locate(AllocationId(1), 1), Spot::Segment(SegmentId::LOCAL, HALF));
         assert_eq!(all.take_unclean(), [(HALF + 5 * PAGE, PAGE)]);
         assert_eq!(free(&all), (4 * PAGE, 5 * PAGE));

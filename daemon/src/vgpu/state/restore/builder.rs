@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
         Self {
             session,
             saved,
-            memory: RestoredMemory::new(tables, areas),
+            memory: RestoredMemory::new(tables, areas, session.video_memory().device().is_some()),
             waits: RestoredWaits::default(),
             claims: Claims::default(),
             purse: None,

@@ -36,10 +36,12 @@ pub(super) struct RestoredMemory {
     /// Words by which areas are initialised that the state does not have: version 1.
     pub(super) new_areas: BTreeMap<AllocationId, Vec<(u64, u64)>>,
     pub(super) shown: Shown,
+    /// Local memory is a device's own here, wherever it was before.
+    is_local_hidden: bool,
 }
 
 impl RestoredMemory {
-    pub(super) fn new(tables: PageTables, areas: Areas) -> Self {
+    pub(super) fn new(tables: PageTables, areas: Areas, is_local_hidden: bool) -> Self {
         Self {
             allocations: BTreeMap::new(),
             blobs: BTreeMap::new(),
@@ -50,6 +52,7 @@ impl RestoredMemory {
             areas,
             new_areas: BTreeMap::new(),
             shown: Shown::default(),
+            is_local_hidden,
         }
     }
 
@@ -66,6 +69,9 @@ impl RestoredMemory {
     pub(super) fn spot(&self, id: AllocationId) -> Spot {
         match self.allocations.get(&id.0).map(|moved| moved.backing) {
             Some(Backing::Guest(segment)) => Spot::Segment(segment, 0),
+            Some(Backing::Vram(Some(Place::Local(offset)))) if self.is_local_hidden => {
+                Spot::Segment(SegmentId::LOCAL, offset)
+            }
             Some(Backing::Vram(Some(place @ (Place::Aperture(_) | Place::Local(_) | Place::Area(_))))) => {
                 Spot::Segment(SegmentId::VRAM, place.offset())
             }

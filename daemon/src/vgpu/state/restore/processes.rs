@@ -12,6 +12,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::device_page::DEVICE_PAGE_BYTES;
 use campanile_protocol::engine::block::MAX_PROCESSES;
 use campanile_protocol::handle::Handle;
+use campanile_protocol::page_table::SegmentId;
 
 use super::builder::Builder;
 use super::claims::MAX_RING;
@@ -26,6 +27,7 @@ use crate::vgpu::memory::blobs::MAX_BLOBS;
 use crate::vgpu::memory::blobs::Shown;
 use crate::vgpu::memory::residency_requests::HOLD_BYTES;
 use crate::vgpu::memory::vidmm::allocations::Backing;
+use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::class::ProcessClass;
 use crate::vgpu::objects::device_page::DevicePage;
@@ -188,6 +190,10 @@ impl Builder<'_> {
         });
         let is_whole = saved.page_offset.is_multiple_of(campanile_protocol::PAGE_SIZE);
         ensure(is_shown && is_whole, || "its device page is not where it must be".to_owned())?;
+        let is_hidden = matches!(self.memory.spot(page), Spot::Segment(SegmentId::LOCAL, _));
+        ensure(!is_hidden, || {
+            "its device page would lie where no CPU sees it (--local-memory device)".to_owned()
+        })?;
         for &(id, count) in &saved.holds {
             let moved = self.memory.allocations.get_mut(&id).filter(|_| count > 0 && count < u64::MAX / 2);
             let moved = moved.ok_or_else(|| format!("it holds allocation {id} {count} times"))?;
