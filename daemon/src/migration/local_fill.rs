@@ -1,6 +1,7 @@
 //! Local memory of a device's own at the end of a migration: what has come for it lies in a file, and the device copies it to where it
 //! belongs, before the guest goes on.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 
@@ -13,6 +14,7 @@ use super::pages::PAGE;
 use super::pages::PageSet;
 use crate::vgpu::memory::vidmm::device_local::Claimed;
 use crate::vgpu::memory::vidmm::local_port::LocalPort;
+use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::memory::SavedAllocation;
@@ -68,6 +70,44 @@ pub(super) fn fill(
         free(file, &port);
     }
     session.video_memory().is_filled();
+    Ok(())
+}
+
+/// Device pages that would lie in a device's own memory, where no CPU sees them, lie among what is evicted instead: their
+/// allocations were in no guest's sight where local memory is the host's, or are those of a process that is away.
+///
+/// # Errors
+/// There is no room for them, or they cannot be copied.
+pub(super) fn lift_pages(session: &Session, state: &mut SavedSession) -> Result<(), MigrationError> {
+    let memory = session.video_memory();
+    if memory.device().is_none() {
+        return Ok(());
+    }
+    let pages: BTreeSet<u64> =
+        state.processes.iter().filter_map(|process| Some(process.device.as_ref()?.page_allocation)).collect();
+    let evicted = |it: &SavedAllocation| match it.2 {
+        SavedPlace::Host(offset) => offset.checked_add(it.1),
+        _ => None,
+    };
+    let mut free = state.allocations.iter().filter_map(evicted).max().unwrap_or(0);
+    for SavedAllocation(id, bytes, place, _) in &mut state.allocations {
+        let SavedPlace::Local(offset) = *place else { continue };
+        if !pages.contains(id) {
+            continue;
+        }
+        let nowhere =
+            || MigrationError::State(format!("no room for allocation {id}, which has a device page"));
+        if !memory.has_place(Place::Local(offset), *bytes) || !memory.has_place(Place::Host(free), *bytes) {
+            return Err(nowhere());
+        }
+        let from = memory.mapping().slice(offset, *bytes);
+        let to = memory.mapping_of(Place::Host(free)).slice(free, *bytes);
+        let (from, to) = from.zip(to).ok_or_else(nowhere)?;
+        from.copy_to_volatile_slice(to);
+        memory.mark(Place::Host(free), free, *bytes);
+        *place = SavedPlace::Host(free);
+        free += *bytes;
+    }
     Ok(())
 }
 

@@ -19,10 +19,14 @@ impl Allocations {
         self.moving(id, target.ok_or(MemoryError::Aperture { offset, length })?)
     }
 
-    /// Takes the place outside the aperture that an allocation will move to: where engines reach it, if there is room.
+    /// Takes the place outside the aperture that an allocation will move to: where engines reach it, if there is room; but where the
+    /// daemon sees it, if a device page is in it.
     pub fn begin_move_out(&mut self, id: AllocationId) -> Result<Place, MemoryError> {
         let length = self.size(id);
-        let target = self.memory.take_local(length).or_else(|| self.memory.take_host(length));
+        let has_page = self.table.get(&id).is_some_and(|allocation| allocation.pins > 0);
+        let is_seen = has_page && self.memory.device().is_some();
+        let target = if is_seen { None } else { self.memory.take_local(length) };
+        let target = target.or_else(|| self.memory.take_host(length));
         self.moving(id, target.ok_or(MemoryError::Exhausted(length))?)
     }
 
