@@ -40,15 +40,16 @@ impl<F: Front> FrontDevice<F> {
         endpoint: Arc<Endpoint>,
     ) -> io::Result<Self> {
         let mut device = Self::with(options, config, counters)?;
-        if let Some(Snapshot { memories, state, begins }) =
+        if let Some(Snapshot { memories, mut state, begins }) =
             endpoint.take_snapshot().map_err(io::Error::other)?
         {
             let vgpu = &mut device.vgpu;
-            let contents = if matches!(begins, Begins::Frozen) { Contents::InPlace } else { Contents::InFile };
-            let empty = SavedSession::default();
-            let session = match &state {
-                Becomes::Whole(state) => &state.session,
-                Becomes::Lost(_) => &empty,
+            let contents =
+                if matches!(begins, Begins::Frozen) { Contents::InPlace } else { Contents::InFile };
+            let mut empty = SavedSession::default();
+            let session = match &mut state {
+                Becomes::Whole(state) => &mut state.session,
+                Becomes::Lost(_) => &mut empty,
             };
             adopt(&mut vgpu.session, &vgpu.config, memories, contents, session).map_err(io::Error::other)?;
             match state {
@@ -108,13 +109,13 @@ impl<F: Front> FrontDevice<F> {
             .endpoint
             .clone()
             .ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
-        let state = state::decode(bytes).map_err(|error| error.to_string())?;
+        let mut state = state::decode(bytes).map_err(|error| error.to_string())?;
         // First, so that a bundle is not taken for nothing.
         check_immutable(self.vgpu.session.config(), &state.immutable).map_err(|error| error.to_string())?;
         self.front.load(&state.front.0)?;
         let text = |error: MigrationError| error.to_string();
         let (memories, right) = endpoint.take(state.bundle.into()).map_err(text)?;
-        adopt(&mut self.vgpu.session, &self.vgpu.config, memories, Contents::InFile, &state.session)
+        adopt(&mut self.vgpu.session, &self.vgpu.config, memories, Contents::InFile, &mut state.session)
             .map_err(text)?;
         self.take_over(&state)?;
         endpoint.attach(&self.vgpu.session).map_err(text)?;

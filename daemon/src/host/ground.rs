@@ -184,10 +184,23 @@ impl Ground {
         vgpu: &VgpuOptions,
         held: &Held,
     ) -> Result<Option<Arc<DeviceLocal>>, HostError> {
-        if self.local == LocalPlace::Host {
-            return Ok(None);
-        }
+        let handed = self.inheritance.take_local(&vgpu.name);
         let bytes = vgpu.vram_bytes - VideoMemory::aperture_of(vgpu.vram_bytes);
+        let fits = handed.as_ref().map(|local| local.passport.length >= bytes);
+        match (self.local, fits) {
+            (LocalPlace::Device, Some(true)) => return Ok(handed.map(Arc::new)),
+            (LocalPlace::Host, None) => return Ok(None),
+            // What its guests have in it is where it is.
+            _ if self.inheritance.is_whole(&vgpu.name) => {
+                return Err(HostError::Upgrade(format!(
+                    "vGPU {}: a VM has it, and its local memory cannot lie elsewhere, or be of another size, after an upgrade \
+                     (--local-memory, vram)",
+                    vgpu.name
+                )));
+            }
+            (LocalPlace::Host, Some(_)) => return Ok(None),
+            (LocalPlace::Device, _) => {}
+        }
         let program = options.engines.program.of(&vgpu.name, held.containment.clone());
         let device = options.engines.vulkan_device.clone();
         let allocated = allocate_local(&program, device, options.engines.sandbox, bytes)?;

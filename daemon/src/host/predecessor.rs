@@ -15,9 +15,11 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::memory::local::Passport;
 use serde_json::Value;
 use serde_json::json;
 
@@ -27,15 +29,18 @@ use super::upgrade::channel::Channel;
 use super::upgrade::message::Changes;
 use super::upgrade::message::FORMAT;
 use super::upgrade::message::Handed;
+use super::upgrade::message::HandedLocal;
 use super::upgrade::message::HandedVgpu;
 use super::upgrade::message::NamedSocket;
 use super::upgrade::message::Said;
+use super::upgrade::message::WITHOUT_LOCAL;
 use super::upgrade::successor::IS_SUCCESSOR;
 use crate::frontend::vhost::parking::Parked;
 use crate::migration::handed::Becomes;
 use crate::migration::source::handover::Holding;
 use crate::open_sockets;
 use crate::service_manager;
+use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 use crate::vgpu::state::saved::bytes::Bytes;
 
 /// What the kernel appends to the path of a program that is not there any more.
@@ -61,9 +66,12 @@ pub(super) fn upgrade<'t>(
     estate: Changes,
 ) -> Result<Value, String> {
     let binary = binary.map_or_else(own_program, |binary| Ok(binary.to_owned()))?;
-    let successor = Successor::start(binary, line, builder)?;
+    let served: Vec<&Served> = served.collect();
+    let has_local = served.iter().any(|served| local_of(served).is_some());
+    let format = if has_local { FORMAT } else { WITHOUT_LOCAL };
+    let successor = Successor::start(binary, line, builder, format)?;
     let (pid, version) = (successor.pid, successor.version.clone());
-    let Done { stood, vgpus, lost } = successor.hand_over(served, estate)?;
+    let Done { stood, vgpus, lost } = successor.hand_over(served.into_iter(), estate)?;
     service_manager::say_main_process(pid);
     log::info!("upgrade: process {pid}, version {version}, goes on with {vgpus} VMs; this one ends");
     let lost: Vec<Value> = lost.iter().map(|(vgpu, why)| json!({ "vgpu": vgpu, "why": why })).collect();
@@ -74,6 +82,11 @@ pub(super) fn upgrade<'t>(
         "lost": lost,
         "stood_still_ms": u64::try_from(stood.as_millis()).unwrap_or(u64::MAX),
     }))
+}
+
+/// The local memory of a vGPU, where that is a device's own.
+fn local_of(served: &Served) -> Option<Arc<DeviceLocal>> {
+    served.known.current.get().local.clone()
 }
 
 /// The file that this process was started from: what lies there now, where a package has replaced it.
@@ -164,7 +177,7 @@ impl<'a> Successor<'a> {
     ///
     /// # Errors
     /// Why it cannot be the successor. It has ended.
-    fn start(binary: PathBuf, line: Vec<OsString>, builder: &'a Builder) -> Result<Self, String> {
+    fn start(binary: PathBuf, line: Vec<OsString>, builder: &'a Builder, format: u32) -> Result<Self, String> {
         let shown = binary.display().to_string();
         let spawn = move || {
             let mut command = Command::new(binary);
@@ -180,13 +193,13 @@ impl<'a> Successor<'a> {
         let channel = Channel::from(own);
         let mut successor = Self { channel, child: Some(child), builder, pid, version: String::new() };
         match successor.hear(PREPARE_LIMIT)? {
-            Said::Hello { oldest, newest, version } if (oldest..=newest).contains(&FORMAT) => {
+            Said::Hello { oldest, newest, version } if (oldest..=newest).contains(&format) => {
                 successor.version = version;
             }
             Said::Hello { oldest, newest, version } => {
                 return Err(format!(
                     "{shown} is version {version}, which goes on with what daemons of format {oldest} to {newest} hand over; this one \
-                     has format {FORMAT}"
+                     has format {format}"
                 ));
             }
             other => return Err(unexpected(&other)),
@@ -212,6 +225,14 @@ impl<'a> Successor<'a> {
         self.channel
             .send(message, files, RESTORE_LIMIT)
             .map_err(|error| format!("telling the successor: {error}"))
+    }
+
+    /// Hands the local memory of a vGPU over, where that is a device's own.
+    fn say_local(&self, served: &Served) -> Result<(), String> {
+        let Some(local) = local_of(served) else { return Ok(()) };
+        let Passport { length, type_index, uuids } = local.passport;
+        let (vgpu, is_new) = (served.known.name.clone(), local.is_new());
+        self.say(&Handed::Local(HandedLocal { vgpu, length, type_index, uuids, is_new }), &[local.descriptor()])
     }
 
     /// What it says next; why it cannot go on.
@@ -261,6 +282,9 @@ impl<'a> Successor<'a> {
             let stands = Standing::begin(served).map_err(of_vgpu)?;
             handed.extend(stands.record().map_err(of_vgpu)?);
             standing.push(stands);
+        }
+        for stands in &standing {
+            self.say_local(stands.served)?;
         }
         let vgpus = u32::try_from(handed.len()).unwrap_or(u32::MAX);
         self.say(&Handed::Estate { changes: estate, vgpus }, &[])?;

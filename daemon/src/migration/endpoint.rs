@@ -18,6 +18,7 @@ use super::handed::HandedDevice;
 use super::id::BundleId;
 use super::local_fill::Contents;
 use super::local_fill::fill;
+use super::local_fill::lift_pages;
 use super::lock::locked;
 use super::pages::PAGE;
 use super::pages::PageSet;
@@ -244,7 +245,7 @@ pub fn adopt(
     config: &Config,
     memories: [Staged; 2],
     contents: Contents,
-    state: &SavedSession,
+    state: &mut SavedSession,
 ) -> Result<(), MigrationError> {
     let [vram, evicted] = memories;
     let limit = config.account.quota().max;
@@ -255,6 +256,9 @@ pub fn adopt(
     mark(memory.tracker(), &vram.received);
     mark(memory.evicted_tracker(), &evicted.received);
     session.adopt_memory(memory).map_err(|error| MigrationError::State(error.to_string()))?;
+    if contents == Contents::InFile {
+        lift_pages(session, state)?;
+    }
     let filled = fill(session, contents, &vram.received, state);
     if filled.is_err() {
         session.drop_claims();

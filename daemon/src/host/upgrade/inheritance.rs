@@ -19,7 +19,9 @@ use crate::frontend::vhost::handed::Handed as HandedConnection;
 use crate::frontend::vhost::handed::Inherited;
 use crate::ledger::log::Log;
 use crate::ledger::words::Words;
+use crate::migration::handed::Becomes;
 use crate::migration::handed::HandedDevice;
+use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 
 /// How long a vGPU may take for each step.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -80,6 +82,8 @@ impl Waiting {
 #[derive(Debug, Default)]
 pub(in crate::host) struct Inheritance {
     arrived: Mutex<BTreeMap<String, Arrived>>,
+    /// Local memory that is a device's own, by vGPU.
+    locals: Mutex<BTreeMap<String, DeviceLocal>>,
     waiting: Mutex<Vec<Waiting>>,
 }
 
@@ -91,6 +95,22 @@ impl Inheritance {
     /// One has come.
     pub(in crate::host) fn add(&self, name: String, arrived: Arrived) {
         locked(&self.arrived).insert(name, arrived);
+    }
+
+    /// The local memory of one has come, which is a device's own.
+    pub(in crate::host) fn add_local(&self, name: String, local: DeviceLocal) {
+        locked(&self.locals).insert(name, local);
+    }
+
+    /// Takes the local memory of a vGPU.
+    pub(in crate::host) fn take_local(&self, name: &str) -> Option<DeviceLocal> {
+        locked(&self.locals).remove(name)
+    }
+
+    /// Whether a vGPU goes on with all that its VM has in it.
+    pub(in crate::host) fn is_whole(&self, name: &str) -> bool {
+        let arrived = locked(&self.arrived);
+        arrived.get(name).is_some_and(|arrived| matches!(arrived.device.state, Becomes::Whole(_)))
     }
 
     /// Takes the device and the connection of a vGPU that a VM has.

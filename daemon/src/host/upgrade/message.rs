@@ -6,8 +6,10 @@ use serde::Serialize;
 use crate::frontend::vhost::handed::HandedShell;
 use crate::vgpu::state::saved::bytes::Bytes;
 
-/// The format of what is handed over. Raised when a successor that reads the one before could not go on.
-pub(in crate::host) const FORMAT: u32 = 1;
+/// The newest format of what is handed over. Raised when a successor that reads the one before could not go on.
+pub(in crate::host) const FORMAT: u32 = 2;
+/// The format where no vGPU has local memory of a device's own.
+pub(in crate::host) const WITHOUT_LOCAL: u32 = 1;
 /// The oldest one that is read.
 pub(in crate::host) const OLDEST: u32 = 1;
 
@@ -55,6 +57,8 @@ pub(in crate::host) enum Said {
 pub(in crate::host) enum Handed {
     /// The sockets at which it listens; their descriptors in this order.
     Sockets(Vec<NamedSocket>),
+    /// Local memory of a vGPU that is a device's own, with a VM or not; before all that follows. Descriptor: the memory.
+    Local(HandedLocal),
     /// What the operator has changed since the start, and how many vGPUs follow.
     Estate {
         /// That.
@@ -76,6 +80,21 @@ pub(in crate::host) struct NamedSocket {
     pub(in crate::host) name: Bytes,
     /// It lies in a file that the daemon has made.
     pub(in crate::host) has_file: bool,
+}
+
+/// Local memory that is a device's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::host) struct HandedLocal {
+    /// The vGPU's name.
+    pub(in crate::host) vgpu: String,
+    /// Bytes of the allocation.
+    pub(in crate::host) length: u64,
+    /// Vulkan's index of its type.
+    pub(in crate::host) type_index: u32,
+    /// UUIDs of device and driver.
+    pub(in crate::host) uuids: [[u8; 16]; 2],
+    /// No session has had it.
+    pub(in crate::host) is_new: bool,
 }
 
 /// A vGPU with a VM.

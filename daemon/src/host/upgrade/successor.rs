@@ -14,6 +14,8 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use campanile_host_gpu::memory::local::Passport;
+
 use super::channel::Channel;
 use super::inheritance::Arrived;
 use super::inheritance::Inheritance;
@@ -21,6 +23,7 @@ use super::inheritance::Waiting;
 use super::message::Changes;
 use super::message::FORMAT;
 use super::message::Handed;
+use super::message::HandedLocal;
 use super::message::HandedVgpu;
 use super::message::NamedSocket;
 use super::message::OLDEST;
@@ -32,6 +35,7 @@ use crate::migration::handed::HandedDevice;
 use crate::migration::pages::PageSet;
 use crate::open_sockets;
 use crate::open_sockets::OpenSocket;
+use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 
 /// Set in the environment of a successor: its standard input is the channel to its predecessor.
 pub(in crate::host) const IS_SUCCESSOR: &str = "CAMPANILE_SUCCESSOR";
@@ -106,7 +110,13 @@ impl Succession {
     /// The predecessor goes on itself, or what it says cannot be used.
     pub(in crate::host) fn receive(&self) -> Result<(), HostError> {
         self.say(&Said::Prepared)?;
-        let (said, _) = self.hear()?;
+        let (said, _) = loop {
+            let (said, files) = self.hear()?;
+            match said {
+                Handed::Local(local) => self.take_local(local, files)?,
+                said => break (said, files),
+            }
+        };
         let Handed::Estate { changes, vgpus } = said else { return Err(unexpected(&said)) };
         *locked(&self.estate) = changes;
         for _ in 0..vgpus {
@@ -128,6 +138,15 @@ impl Succession {
             let connection = HandedConnection { stream, shell, files };
             self.inheritance.add(name, Arrived { connection, device, ledger: None });
         }
+        Ok(())
+    }
+
+    fn take_local(&self, local: HandedLocal, mut files: VecDeque<OwnedFd>) -> Result<(), HostError> {
+        let HandedLocal { vgpu, length, type_index, uuids, is_new } = local;
+        let missing = || HostError::Upgrade(format!("vGPU {vgpu}: a descriptor is missing: local memory"));
+        let descriptor = files.pop_front().ok_or_else(missing)?;
+        let local = DeviceLocal::handed(descriptor, Passport { length, type_index, uuids }, is_new);
+        self.inheritance.add_local(vgpu, local);
         Ok(())
     }
 

@@ -54,11 +54,8 @@ impl Holding {
 
     fn files(&self) -> Result<&[File; 2], MigrationError> {
         let none = || {
-            let why =
-                "its local memory is the device's own (--local-memory device), which does not go over yet";
-            MigrationError::State(why.to_owned())
+            MigrationError::State("its memories do not lie in files".to_owned())
         };
-        let departing = &self.job.departing;
-        departing.files.as_ref().filter(|_| departing.local.is_none()).ok_or_else(none)
+        self.job.departing.files.as_ref().ok_or_else(none)
     }
 }

@@ -85,7 +85,8 @@ impl Target {
         self.check(&memories);
         // As LOAD does, of a session with nothing in it.
         let mut device = device::<Gpu>(&self.config);
-        adopt(device.session(), &self.config, memories).unwrap();
+        let mut state = SavedSession::default();
+        adopt(device.session(), &self.config, memories, Contents::InFile, &mut state).unwrap();
         self.claims.lock().unwrap().push(claim);
         self.came.lock().unwrap().claimed += 1;
     }

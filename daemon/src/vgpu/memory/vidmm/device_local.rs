@@ -44,9 +44,21 @@ impl DeviceLocal {
         Self { descriptor, passport, is_new, stale }
     }
 
+    /// Memory that another daemon had; zero where `is_new`.
+    pub fn handed(descriptor: OwnedFd, passport: Passport, is_new: bool) -> Self {
+        let this = Self::new(descriptor, passport);
+        this.is_new.store(is_new, Ordering::Release);
+        this
+    }
+
     /// The descriptor, for engines.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+
+    /// Whether no session has had it.
+    pub fn is_new(&self) -> bool {
+        self.is_new.load(Ordering::Acquire)
     }
 
     fn stale(&self) -> MutexGuard<'_, Ranges> {

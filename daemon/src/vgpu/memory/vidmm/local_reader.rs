@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io;
 #[cfg(test)]
 use std::path::PathBuf;
+#[cfg(test)]
 use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
