@@ -177,7 +177,12 @@ impl<'a> Successor<'a> {
     ///
     /// # Errors
     /// Why it cannot be the successor. It has ended.
-    fn start(binary: PathBuf, line: Vec<OsString>, builder: &'a Builder, format: u32) -> Result<Self, String> {
+    fn start(
+        binary: PathBuf,
+        line: Vec<OsString>,
+        builder: &'a Builder,
+        format: u32,
+    ) -> Result<Self, String> {
         let shown = binary.display().to_string();
         let spawn = move || {
             let mut command = Command::new(binary);
@@ -232,7 +237,10 @@ impl<'a> Successor<'a> {
         let Some(local) = local_of(served) else { return Ok(()) };
         let Passport { length, type_index, uuids } = local.passport;
         let (vgpu, is_new) = (served.known.name.clone(), local.is_new());
-        self.say(&Handed::Local(HandedLocal { vgpu, length, type_index, uuids, is_new }), &[local.descriptor()])
+        self.say(
+            &Handed::Local(HandedLocal { vgpu, length, type_index, uuids, is_new }),
+            &[local.descriptor()],
+        )
     }
 
     /// What it says next; why it cannot go on.

@@ -16,6 +16,7 @@ mod storage;
 mod top;
 mod trace;
 mod upgrade;
+mod upgrade_local;
 mod vgpus;
 mod web;
 mod work;

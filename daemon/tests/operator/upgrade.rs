@@ -33,11 +33,11 @@ use crate::served::until;
 
 const BYTES: u64 = 1 << 20;
 
-fn table(name: &str, more: &str) -> String {
+pub(crate) fn table(name: &str, more: &str) -> String {
     format!("[[vgpu]]\nname = \"{name}\"\nsocket = \"@/{name}.sock\"\nvram = \"64M\"\n{more}")
 }
 
-fn connect(served: &Served, name: &str) -> Arc<LoopbackVm> {
+pub(crate) fn connect(served: &Served, name: &str) -> Arc<LoopbackVm> {
     LoopbackVm::connect(served.folder.file(&format!("{name}.sock")), &VmOptions::default()).unwrap()
 }
 
@@ -48,22 +48,22 @@ pub(crate) fn end(upgraded: &Value) {
 }
 
 /// A daemon that may have successors: the last of them is ended.
-struct Line {
-    served: Served,
+pub(crate) struct Line {
+    pub(crate) served: Served,
     last: Option<Pid>,
 }
 
 impl Line {
-    fn begin(config: &str) -> Self {
+    pub(crate) fn begin(config: &str) -> Self {
         Self { served: Served::with(config), last: None }
     }
 
-    fn pid(&self) -> u64 {
+    pub(crate) fn pid(&self) -> u64 {
         self.served.ask(&["status"])["daemon"]["pid"].as_u64().unwrap()
     }
 
     /// Has a successor go on, and waits for the predecessor's end.
-    fn upgrade(&mut self) -> Value {
+    pub(crate) fn upgrade(&mut self) -> Value {
         let before = self.pid();
         let done = self.served.ask(&["upgrade"]);
         self.last = Pid::from_raw(i32::try_from(done["pid"].as_u64().unwrap()).unwrap());
@@ -77,7 +77,7 @@ impl Line {
     }
 
     /// The daemon goes on as it was.
-    fn refused(&self, arguments: &[&str]) -> String {
+    pub(crate) fn refused(&self, arguments: &[&str]) -> String {
         let before = self.pid();
         let output = self.served.ctl(&[&["upgrade"], arguments].concat());
         assert_eq!(output.status.code(), Some(4), "{}", text(&output.stdout));

@@ -12,12 +12,14 @@ use campanile_daemon::migration::channel::message::Message;
 use campanile_daemon::migration::endpoint::adopt;
 use campanile_daemon::migration::error::MigrationError;
 use campanile_daemon::migration::id::BundleId;
+use campanile_daemon::migration::local_fill::Contents;
 use campanile_daemon::migration::settings::Patience;
 use campanile_daemon::migration::stage::Staged;
 use campanile_daemon::migration::target::arrivals::Arrivals;
 use campanile_daemon::migration::target::arrivals::Claim;
 use campanile_daemon::migration::target::arriving::Arriving;
 use campanile_daemon::vgpu::config::Config;
+use campanile_daemon::vgpu::state::saved::SavedSession;
 
 use super::wire::Handle;
 use super::wire::Lines;
