@@ -16,11 +16,17 @@ use crate::vulkan::import::Import;
 use crate::vulkan::info::Handle;
 pub use crate::vulkan::raw::memory::Exported;
 use crate::vulkan::raw::memory::Memory;
+use crate::vulkan::raw::memory::local_left;
 use crate::vulkan::raw::transfer::Filled;
 use crate::vulkan::raw::transfer::Region;
 use crate::vulkan::raw::transfer::Transfer;
 
 impl Driver {
+    /// Bytes of the device's own memory that may be had now, as its driver says; none where it does not.
+    pub fn local_left(&self) -> Option<u64> {
+        local_left(&self.gpu)
+    }
+
     /// Memory of the device's own, of undefined contents, which kernels can bind; it can be exported as `handle`.
     ///
     /// # Errors

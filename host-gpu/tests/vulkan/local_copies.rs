@@ -13,6 +13,7 @@ use campanile_host_gpu::node::local_copies::LocalCopies;
 use campanile_host_gpu::node::local_copies::allocate;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::import::HostRange;
+use campanile_host_gpu::vulkan::info::Handle;
 use campanile_host_gpu::vulkan::local::Exported;
 use campanile_protocol::page_table::SegmentId;
 
@@ -114,6 +115,21 @@ fn what_is_outside_is_refused_and_the_device_is_not_lost_by_that() {
             assert!(!refused.unwrap_err().is_lost);
         }
         copies.fill(START, 8, 1).unwrap();
+    });
+}
+
+#[test]
+fn memory_that_is_in_other_use_is_refused_and_what_is_left_is_given() {
+    with_driver(|driver: Driver| {
+        let Some(left) = driver.local_left() else {
+            eprintln!("skipped: this driver says nothing of budgets");
+            return;
+        };
+        assert!(left > BYTES);
+        // It may be more than a heap has: then there is none of that size at all.
+        let refused = driver.allocate(left + (1 << 30), Some(Handle::OpaqueFd)).unwrap_err().to_string();
+        assert!(refused.contains("its budget is") || refused.contains("that is as large"), "{refused}");
+        driver.allocate(BYTES, Some(Handle::OpaqueFd)).unwrap();
     });
 }
 

@@ -41,9 +41,9 @@ pub(in crate::vulkan) struct Gpu {
     pub(in crate::vulkan) profile: Profile,
     /// Submission needs external synchronisation.
     queue: Mutex<vk::Queue>,
-    physical: vk::PhysicalDevice,
+    pub(super) physical: vk::PhysicalDevice,
     // Last: destroyed after the device.
-    instance: Arc<Instance>,
+    pub(super) instance: Arc<Instance>,
 }
 
 /// What of a device is used beyond what every device must have.

@@ -16,6 +16,7 @@ use crate::memory::mapping::Mapping;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::info::Handle;
+use crate::vulkan::raw::budget::Budget;
 use crate::vulkan::raw::device::Gpu;
 
 const HOST_POINTER: vk::ExternalMemoryHandleTypeFlags =
@@ -134,6 +135,12 @@ impl Memory {
         let whole = whole.ok_or_else(|| refused("there is no memory of that size".to_owned()))?;
         let type_index = local_type(gpu, bits, whole)
             .ok_or_else(|| refused("the device has no memory of its own that is as large".to_owned()))?;
+        if let Some(budget) = local_budget(gpu, type_index).filter(|budget| budget.left() < whole) {
+            let [may_have, has] = [budget.may_have, budget.has].map(|bytes| bytes >> 20);
+            return Err(refused(format!(
+                "its budget is {may_have} MiB now, of which {has} are taken: the rest of the device's memory is in other use"
+            )));
+        }
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
         let mut info = vk::MemoryAllocateInfo::default().allocation_size(whole).memory_type_index(type_index);
         if handle.is_some() {
@@ -240,6 +247,17 @@ fn local_type(gpu: &Gpu, bits: u32, length: u64) -> Option<u32> {
     };
     let types = gpu.memory_types.memory_types_as_slice();
     (0..).zip(types).find(|(index, t)| bits & (1 << index) != 0 && fits(t)).map(|(index, _)| index)
+}
+
+/// What may be had of the heap of a memory type.
+fn local_budget(gpu: &Gpu, type_index: u32) -> Option<Budget> {
+    let kind = gpu.memory_types.memory_types_as_slice().get(type_index as usize)?;
+    gpu.budget(kind.heap_index)
+}
+
+/// What may be had of memory of the device's own now; none where the driver does not say.
+pub(in crate::vulkan) fn local_left(gpu: &Gpu) -> Option<u64> {
+    local_budget(gpu, local_type(gpu, u32::MAX, GRANULE)?).map(|budget| budget.left())
 }
 
 /// The first memory type among `bits` that host and device see alike.

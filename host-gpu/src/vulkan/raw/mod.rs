@@ -7,6 +7,7 @@
 //!                       └── Layout ◀── Program ◀─┴── Slot, Transfer (hold what their pending work uses)
 //! ```
 
+mod budget;
 pub(super) mod commands;
 pub(super) mod device;
 mod features;
