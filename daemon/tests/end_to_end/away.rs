@@ -317,6 +317,20 @@ fn pages_of_the_guest_go_along() {
 }
 
 #[test]
+fn a_program_goes_along_between_daemons_whose_local_memory_lies_in_different_places() {
+    let hosts = ["host", "device"].map(|place| Operated::with(1, &["--local-memory", place]));
+    let hosts = Hosts { folder: tempfile::tempdir().unwrap(), hosts: hosts.into() };
+    let vm = hosts.host(0).daemon.vm(0);
+    let mut program = Program::open(&vm);
+    for (number, to) in (1..).zip([1, 0, 1]) {
+        program.round(number);
+        assert_eq!(hosts.detach(1 - to, "20000"), (1, 0));
+        hosts.replug(&vm, to);
+        program.round(number + 10);
+    }
+}
+
+#[test]
 fn who_is_too_late_loses_the_device_keeps_what_it_sees_and_ends() {
     let hosts = Hosts::new(1);
     let vm = hosts.host(0).daemon.vm(0);

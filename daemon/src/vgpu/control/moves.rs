@@ -135,6 +135,11 @@ impl Deferred<'_> {
             self.vm.engines.poke_all();
         }
         GuestPages::of(self.vm).forget_segment(released);
+        self.map_deferred();
+    }
+
+    /// Maps blobs that waited until their allocations were where they were to go.
+    fn map_deferred(&mut self) {
         for (resource, offset, token) in std::mem::take(&mut self.vm.memory.residency.deferred) {
             if let Err(refusal) = self.map_blob(resource, offset, token) {
                 self.vm.objects.due.push((token, Err(refusal)));
@@ -158,6 +163,7 @@ impl Deferred<'_> {
     pub(in crate::vgpu) fn finish_restore(&mut self, allocation: AllocationId, target: Place) {
         let released = self.vm.memory.finish_restore(allocation, target, &mut self.vm.journal);
         GuestPages::of(self.vm).forget_segment(released);
+        self.map_deferred();
     }
 
     /// Tells every engine to map the segment of an allocation that is guest RAM. Page tables show it as on the move until all

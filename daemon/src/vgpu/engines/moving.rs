@@ -150,3 +150,103 @@ impl Lifecycle<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use campanile_host_gpu::adapter::stand_in::StandIn;
+    use campanile_host_gpu::engine::channel::Channel;
+    use campanile_host_gpu::engine::message::MoveSide;
+    use campanile_host_gpu::engine::message::Request;
+    use campanile_host_gpu::engine::message::Response;
+    use campanile_host_gpu::engine::message::Start;
+    use campanile_host_gpu::memory::local::Passport;
+    use campanile_host_gpu::memory::vram::create_memfd;
+
+    use super::*;
+    use crate::vgpu::config::Config;
+    use crate::vgpu::engines::pending::Action;
+    use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
+    use crate::vgpu::objects::timeline::Token;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::config;
+    use crate::vgpu::testing::session;
+
+    const MIB: u64 = 1 << 20;
+
+    /// The next copy process, as a test plays it: what it was asked to copy.
+    fn play(starts: &mpsc::Receiver<Channel>, moves: bool) -> (MoveSide, MoveSide, u64) {
+        let channel = starts.recv().unwrap();
+        channel.receive::<Start>(true).unwrap().unwrap();
+        let device = "a device".to_owned();
+        let started = Response::Started { device, is_cpu: true, vram: 0, profile: None };
+        channel.send(&started, &[], &[], true).unwrap();
+        loop {
+            match channel.receive::<Request>(true).unwrap().unwrap().message {
+                Request::Move { serial, from, to, bytes } => {
+                    let refused = Response::MoveRefused { serial, reason: "it is broken".to_owned() };
+                    let said = if moves { Response::Moved { serial } } else { refused };
+                    channel.send(&said, &[], &[], true).unwrap();
+                    return (from, to, bytes);
+                }
+                Request::Begin { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// A session with local memory of a device's own, of which it has begun to move some, and zeroes some.
+    fn moving(stand_in: StandIn) -> Session {
+        let descriptor = create_memfd("opaque", 32 * MIB).unwrap().into();
+        let local = DeviceLocal::new(descriptor, Passport { length: 32 * MIB, ..Passport::default() });
+        let config = Config { local: Some(Arc::new(local)), launcher: Arc::new(stand_in), ..config() };
+        let mut session = session(&Arc::new(config));
+        let id = session.vm.memory.allocations.create_vram(MIB).unwrap();
+        let _placed = session.vm.memory.allocations.locate(id, 1);
+        let _freed = session.vm.memory.allocations.release(id);
+        for (offset, bytes) in session.vm.memory.allocations.take_unclean() {
+            session.vm.engines.moves.zero(offset, bytes);
+        }
+        let copy = DeviceCopy { from: MoveSide::Local(40 * MIB), to: MoveSide::Evicted(0), bytes: MIB };
+        session.vm.engines.moves.push(copy, Then::Arrived(Action::Answer(Token(7))));
+        session
+    }
+
+    #[test]
+    fn lm_64_what_a_device_moves_has_arrived_when_all_stands_still_and_what_it_zeroes_is_zeroed_later() {
+        let (stand_in, starts) = mpsc::channel();
+        let mut session = moving(StandIn(stand_in));
+        thread::scope(|scope| {
+            let played = scope.spawn(move || play(&starts, true));
+            Lifecycle::of(&mut session.vm).finish_moves();
+            let asked = played.join().unwrap();
+            assert_eq!(asked, (MoveSide::Local(40 * MIB), MoveSide::Evicted(0), MIB));
+        });
+        assert!(session.vm.engines.moves.is_empty());
+        assert_eq!(session.vm.objects.due.pop(), Some((Token(7), Ok(()))));
+        assert_eq!(session.vm.memory.allocations.take_unclean(), [(32 * MIB, MIB)]);
+        assert!(!session.vm.engines.is_condemned(mover()));
+    }
+
+    #[test]
+    fn lm_64_what_no_process_could_move_is_lost_and_all_stands_still_nevertheless() {
+        let (stand_in, starts) = mpsc::channel();
+        let mut session = moving(StandIn(stand_in));
+        thread::scope(|scope| {
+            let played = scope.spawn(move || {
+                for _ in 0..3 {
+                    play(&starts, false);
+                }
+                starts.try_recv().is_err()
+            });
+            Lifecycle::of(&mut session.vm).finish_moves();
+            assert!(played.join().unwrap(), "no fourth is started");
+        });
+        assert_eq!(session.vm.objects.due.pop(), Some((Token(7), Ok(()))), "what waits is answered");
+        assert!(session.vm.engines.moves.is_empty());
+        assert!(session.vm.engines.is_condemned(mover()));
+    }
+}

@@ -163,9 +163,9 @@ impl Allocations {
         Some(target)
     }
 
-    /// Whether an evicted allocation comes back by a device.
+    /// Whether an evicted allocation comes back by a device. One with a device page in it comes back to the window alone.
     pub fn is_restored_by_device(&self, id: AllocationId) -> bool {
-        let backing = self.table.get(&id).filter(|it| !it.is_area).map(|it| it.backing);
+        let backing = self.table.get(&id).filter(|it| !it.is_area && it.pins == 0).map(|it| it.backing);
         self.memory.device().is_some() && matches!(backing, Some(Backing::Vram(Some(Place::Host(_)))))
     }
 }
@@ -344,6 +344,25 @@ mod tests {
         let id = next.create_vram(PAGE).unwrap();
         assert_eq!(next.locate(id, 1), Spot::Evicted, "none is handed out that is not zero");
         assert_eq!(next.take_unclean(), [(HALF, HALF)]);
+    }
+
+    #[test]
+    fn a_device_page_that_leaves_the_window_stays_where_the_daemon_sees_it() {
+        for (device, place) in [(None, Place::Local(HALF)), (Some(device()), Place::Host(0))] {
+            let mut all = match &device {
+                Some(device) => allocations(device),
+                None => over(VideoMemory::new(LENGTH, LENGTH, Method::Off).unwrap()),
+            };
+            let id = all.create_vram(PAGE).unwrap();
+            let target = all.begin_move_in(id, 0).unwrap();
+            all.finish_move(id, target, 1);
+            all.get_mut(id).unwrap().pins = 1;
+            let target = all.begin_move_out(id).unwrap();
+            assert_eq!(target, place);
+            assert_eq!(all.device_copy(id, target), None, "the daemon copies");
+            all.finish_move(id, target, 2);
+            assert!(all.view(id).is_some() && !all.is_restored_by_device(id));
+        }
     }
 
     #[test]
