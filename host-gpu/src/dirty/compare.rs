@@ -1,12 +1,29 @@
 //! Contents that are compared with what was sent of them, and what is sent.
 
+use std::io;
+use std::sync::Arc;
+
 use super::basis::Pages;
+use super::basis::Range;
+use super::elsewhere;
+use super::elsewhere::Elsewhere;
+use super::elsewhere::Part;
 use super::error::DirtyError;
 use super::requests::BasisHandle;
 use super::tracker::State;
 use super::tracker::Tracker;
 
 impl Tracker {
+    /// A range of it, whole pages, does not lie in the file, and is read by this. Once, before anything is read.
+    pub fn lies_elsewhere(&self, range: Range, reader: Arc<dyn Elsewhere>) {
+        // A second time changes nothing.
+        let _first = self.part.set(Part { range, reader });
+    }
+
+    fn read_bytes(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        elsewhere::read(&self.file, self.part.get(), offset, into)
+    }
+
     fn page_bytes(&self) -> usize {
         usize::try_from(self.page_size).unwrap_or(usize::MAX)
     }

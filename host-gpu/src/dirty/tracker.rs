@@ -16,8 +16,7 @@ use super::basis::Pages;
 use super::basis::Range;
 use super::basis::Subrange;
 use super::caps::Caps;
-use super::elsewhere;
-use super::elsewhere::Elsewhere;
+use super::elsewhere::Part;
 use super::error::DirtyError;
 use super::marks::Marks;
 use super::method::Method;
@@ -45,9 +44,9 @@ pub enum Last {
 #[derive(Debug)]
 pub struct Tracker {
     segment: u32,
-    file: File,
+    pub(super) file: File,
     /// What of it is not in the file.
-    part: OnceLock<elsewhere::Part>,
+    pub(super) part: OnceLock<Part>,
     length: u64,
     pub(super) page_size: u64,
     pub(super) method: Method,
@@ -178,16 +177,6 @@ impl Tracker {
     /// No contents are compared with a shadow while this is kept.
     pub(super) fn sending(&self) -> RwLockReadGuard<'_, ()> {
         self.sending.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A range of it, whole pages, does not lie in the file, and is read by this. Once, before anything is read.
-    pub fn lies_elsewhere(&self, range: Range, reader: Arc<dyn Elsewhere>) {
-        // A second time changes nothing.
-        let _first = self.part.set(elsewhere::Part { range, reader });
-    }
-
-    pub(super) fn read_bytes(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        elsewhere::read(&self.file, self.part.get(), offset, into)
     }
 
     /// Whether any basis is tracked.
