@@ -35,8 +35,10 @@ use super::tracked::TrackedMemory;
 use crate::ledger::read::EVICTED;
 use crate::ledger::read::VRAM;
 use crate::vgpu::config::Config;
+use crate::vgpu::memory::vidmm::device_places::were_in_use;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::session::Session;
+use crate::vgpu::state::restore::install::drop_claims;
 use crate::vgpu::state::saved::SavedSession;
 
 /// The right to run with memories that came from elsewhere.
@@ -251,7 +253,7 @@ pub fn adopt(
     let limit = config.account.quota().max;
     let mut memory = VideoMemory::filled(vram.file, evicted.file, config.vram_bytes, limit, config.tracking)?;
     for run in vram.received.runs() {
-        memory.were_in_use(run.start * PAGE, (run.end - run.start) * PAGE);
+        were_in_use(&mut memory, run.start * PAGE, (run.end - run.start) * PAGE);
     }
     mark(memory.tracker(), &vram.received);
     mark(memory.evicted_tracker(), &evicted.received);
@@ -261,7 +263,7 @@ pub fn adopt(
     }
     let filled = fill(session, contents, &vram.received, state);
     if filled.is_err() {
-        session.drop_claims();
+        drop_claims(session);
     }
     filled
 }

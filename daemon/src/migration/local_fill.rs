@@ -12,10 +12,11 @@ use rustix::fs::FallocateFlags;
 use super::error::MigrationError;
 use super::pages::PAGE;
 use super::pages::PageSet;
-use crate::vgpu::memory::vidmm::device_local::Claimed;
+use crate::vgpu::memory::vidmm::in_device::Claimed;
 use crate::vgpu::memory::vidmm::local_port::LocalPort;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::session::Session;
+use crate::vgpu::state::restore::install::claim_local;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::memory::SavedAllocation;
 use crate::vgpu::state::saved::memory::SavedPlace;
@@ -51,7 +52,7 @@ pub(super) fn fill(
     let mut pieces = Vec::new();
     for SavedAllocation(id, bytes, place, _) in &state.allocations {
         let SavedPlace::Local(offset) = *place else { continue };
-        let claimed = session.claim_local(offset, *bytes);
+        let claimed = claim_local(session, offset, *bytes);
         let claimed = claimed.ok_or_else(|| {
             MigrationError::State(format!(
                 "the place of allocation {id} is taken, or outside of local memory"
@@ -69,7 +70,9 @@ pub(super) fn fill(
             .map_err(|error| MigrationError::State(format!("filling local memory of the device: {error}")))?;
         free(file, &port);
     }
-    session.video_memory().is_filled();
+    if let Some(device) = session.video_memory().device() {
+        device.is_filled();
+    }
     Ok(())
 }
 

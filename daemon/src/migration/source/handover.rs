@@ -53,9 +53,7 @@ impl Holding {
     }
 
     fn files(&self) -> Result<&[File; 2], MigrationError> {
-        let none = || {
-            MigrationError::State("its memories do not lie in files".to_owned())
-        };
+        let none = || MigrationError::State("its memories do not lie in files".to_owned());
         self.job.departing.files.as_ref().ok_or_else(none)
     }
 }

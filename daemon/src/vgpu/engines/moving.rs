@@ -14,8 +14,8 @@ use super::lifecycle::Lifecycle;
 use super::outbox::Outgoing;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::kernels::Kernels;
-use crate::vgpu::memory::vidmm::device_local::Zeroed;
 use crate::vgpu::memory::vidmm::device_memory::DeviceCopy;
+use crate::vgpu::memory::vidmm::in_device::Zeroed;
 use crate::vgpu::tdr::reason::Reason;
 
 impl Lifecycle<'_> {

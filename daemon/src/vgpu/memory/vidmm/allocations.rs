@@ -8,6 +8,9 @@ use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_protocol::control::memory::PRIORITY_NORMAL;
 use campanile_protocol::page_table::SegmentId;
 
+use super::device_places::keep_rest;
+use super::device_places::offer_filled;
+use super::device_places::take_device;
 use super::quota::Account;
 use super::quota::QuotaError;
 use super::vram::Place;
@@ -146,7 +149,7 @@ impl Allocations {
 
     /// Puts other memory in the place of that of a vGPU without allocations. Local memory of a device's own stays.
     pub fn adopt(&mut self, mut memory: VideoMemory) {
-        memory.take_device_of(&mut self.memory);
+        take_device(&mut memory, &mut self.memory);
         self.memory = memory;
     }
 
@@ -156,14 +159,14 @@ impl Allocations {
     /// # Errors
     /// A number twice, a place that is taken or outside, a quota that is used up: which number.
     pub fn take_over(&mut self, moved: Vec<(AllocationId, MovedAllocation)>) -> Result<(), TakeOverError> {
-        let filled = self.memory.offer_filled();
+        let filled = offer_filled(&mut self.memory);
         let taken = self.try_take_over(moved);
         if taken.is_err() {
             self.account.release(std::mem::take(&mut self.committed));
             self.table.clear();
             self.memory.forget_places();
         }
-        self.memory.keep_filled(&filled);
+        keep_rest(&mut self.memory, &filled);
         taken
     }
 

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use campanile_host_gpu::dirty::basis::Range;
-use campanile_host_gpu::dirty::elsewhere::Elsewhere;
 use campanile_host_gpu::engine::message::MoveSide;
 use campanile_host_gpu::memory::local::LocalMemory;
 
 use super::allocations::Allocations;
 use super::allocations::Backing;
-use super::device_local::Claimed;
 use super::device_local::DeviceLocal;
-use super::device_local::InDevice;
-use super::device_local::Zeroed;
-use super::local_reader::LocalReader;
+use super::device_places::keep_rest;
+use super::device_places::mark_zeroed;
+use super::device_places::offer_filled;
+use super::in_device::Claimed;
+use super::in_device::Zeroed;
 use super::ranges::Ranges;
 use super::vram::Place;
 use super::vram::VideoMemory;
@@ -51,83 +50,19 @@ pub fn local_soon(memory: &VideoMemory) -> Ranges {
     memory.device().map_or_else(|| free.clone(), |device| device.soon(free))
 }
 
-impl VideoMemory {
-    /// Its local memory is this of a device.
-    #[must_use]
-    pub fn in_device(mut self, reader: Arc<LocalReader>) -> Self {
-        let device = InDevice::begin(reader, &mut self.local);
-        self.set_device(device);
-        self
-    }
-
-    /// Its local memory is that of `other`, which has no allocations.
-    pub(super) fn take_device_of(&mut self, other: &mut Self) {
-        if let Some(device) = other.device.take() {
-            device.take_out_of(&mut self.local);
-            self.set_device(device);
-        }
-    }
-
-    fn set_device(&mut self, device: InDevice) {
-        let range = Range { offset: self.aperture_bytes(), length: self.length() - self.aperture_bytes() };
-        self.tracker().lies_elsewhere(range, Arc::clone(device.reader()) as Arc<dyn Elsewhere>);
-        self.device = Some(device);
-    }
-
-    /// Takes a place in a device's memory for contents of an allocation that comes, and says what is in it; none where it is taken, or
-    /// is no such place.
-    pub fn claim_local(&mut self, offset: u64, length: u64) -> Option<Claimed> {
-        if !self.has_place(Place::Local(offset), length) {
-            return None;
-        }
-        self.device.as_mut()?.claim(&mut self.local, offset, length)
-    }
-
-    /// The contents of what was claimed are there.
-    pub fn is_filled(&self) {
-        if let Some(device) = &self.device {
-            device.is_filled();
-        }
-    }
-
-    pub(super) fn offer_filled(&mut self) -> Vec<(u64, u64)> {
-        let Self { device, local, .. } = self;
-        device.as_mut().map(|device| device.offer(local)).unwrap_or_default()
-    }
-
-    pub(super) fn keep_filled(&mut self, pieces: &[(u64, u64)]) {
-        let Self { device, local, .. } = self;
-        if let Some(device) = device {
-            device.keep_rest(local, pieces);
-        }
-    }
-
-    /// These pages were in use, as far as is known, before this session began.
-    pub fn were_in_use(&mut self, offset: u64, length: u64) {
-        self.touch(offset, length);
-    }
-
-    /// A piece was zeroed by the device: pages that may not have been zero before are written now.
-    fn mark_zeroed(&self, offset: u64, length: u64) {
-        if !self.tracker().caps().performant {
-            return self.tracker().mark(offset, length);
-        }
-        for (offset, length) in self.touched_within(offset, length) {
-            self.tracker().mark(offset, length);
-        }
-    }
+/// What was taken for contents that come is to be zeroed.
+pub fn drop_claims(all: &mut Allocations) {
+    let filled = offer_filled(&mut all.memory);
+    keep_rest(&mut all.memory, &filled);
 }
 
 impl Allocations {
-    /// Takes a place in a device's memory for contents that come: see [`VideoMemory::claim_local`].
+    /// Takes a place in a device's memory for contents of an allocation that comes, and says what is in it; none where it is taken, or
+    /// is no such place.
     pub fn claim_local(&mut self, offset: u64, length: u64) -> Option<Claimed> {
-        self.memory.claim_local(offset, length)
-    }
-
-    /// What was taken for contents that come is to be zeroed.
-    pub fn drop_claims(&mut self) {
-        let filled = self.memory.offer_filled();
-        self.memory.keep_filled(&filled);
+        let is_place = self.memory.has_place(Place::Local(offset), length);
+        let VideoMemory { device, local, .. } = &mut self.memory;
+        device.as_mut().filter(|_| is_place)?.claim(local, offset, length)
     }
 
     /// Takes what of local memory is to be zeroed: offset and bytes of each piece.
@@ -138,7 +73,7 @@ impl Allocations {
     /// What became of a piece that was to be zeroed.
     pub fn is_zeroed(&mut self, piece: (u64, u64), outcome: Zeroed) {
         if self.memory.device.as_mut().is_some_and(|device| device.note(piece, outcome)) {
-            self.memory.mark_zeroed(piece.0, piece.1);
+            mark_zeroed(&self.memory, piece.0, piece.1);
             self.memory.local.release(piece.0, piece.1);
         }
     }
@@ -181,6 +116,7 @@ mod tests {
     use super::*;
     use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
     use crate::vgpu::memory::vidmm::allocations::Spot;
+    use crate::vgpu::memory::vidmm::local_reader::LocalReader;
     use crate::vgpu::memory::vidmm::quota::Account;
     use crate::vgpu::memory::vidmm::quota::Pool;
     use crate::vgpu::memory::vidmm::quota::Quota;
@@ -294,7 +230,7 @@ mod tests {
         let stale = || device.stale_within(0, LENGTH);
         assert_eq!((free(&all), stale()), ((0, HALF), vec![(HALF, HALF)]));
         assert_eq!(all.claim_local(HALF, 2 * PAGE), Some(Claimed::Unclean));
-        all.memory().is_filled();
+        all.memory().device().unwrap().is_filled();
         assert_eq!(stale(), [(HALF + 2 * PAGE, 6 * PAGE)]);
         assert_eq!(device.stale_within(HALF + PAGE, 2 * PAGE), [(HALF + 2 * PAGE, PAGE)]);
         let pieces = all.take_unclean();

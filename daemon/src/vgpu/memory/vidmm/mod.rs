@@ -10,7 +10,7 @@
 //!                                               evicted ───────────┘
 //! ```
 //!
-//! Local memory is part of the memfd, or a device's own ([`device_local`]): then the daemon sees none of it, and the device copies.
+//! Local memory is part of the memfd, or a device's own ([`device_local`], [`in_device`]): then the daemon sees none of it, and the device copies.
 //!
 //! An allocation has no place until it can be looked at. Nothing moves while the guest's CPU has it mapped
 //! (design §10.4); else an allocation may also move within local memory, so that another finds room in one piece. Every byte that is handed out reads zero first.
@@ -23,7 +23,9 @@ mod area_region;
 pub mod compaction;
 pub mod device_local;
 pub mod device_memory;
+pub mod device_places;
 pub mod eviction;
+pub mod in_device;
 pub mod local_port;
 pub mod local_reader;
 mod movable;

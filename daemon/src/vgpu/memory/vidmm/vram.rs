@@ -15,7 +15,7 @@ use campanile_protocol::page_table::SegmentId;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::device_local::InDevice;
+use super::in_device::InDevice;
 use super::ranges::Ranges;
 use super::store::Store;
 
@@ -72,7 +72,7 @@ pub struct VideoMemory {
     pub(super) device: Option<InDevice>,
     pub(super) areas: Ranges,
     store: Store,
-    touched: Vec<bool>,
+    pub(super) touched: Vec<bool>,
     tracker: Arc<Tracker>,
 }
 
@@ -362,19 +362,6 @@ impl VideoMemory {
         if let Some(touched) = self.touched.get_mut(page(offset)..page(offset + length)) {
             touched.fill(true);
         }
-    }
-
-    /// What of a range was in use: offset and bytes of each run.
-    pub(super) fn touched_within(&self, offset: u64, length: u64) -> Vec<(u64, u64)> {
-        let page = |at: u64| usize::try_from(at / PAGE_SIZE).unwrap_or(usize::MAX);
-        let touched = self.touched.get(page(offset)..page(offset + length)).unwrap_or_default();
-        let mut at = offset;
-        let runs = touched.chunk_by(|one, next| one == next).map(|run| {
-            let (start, bytes) = (at, run.len() as u64 * PAGE_SIZE);
-            at += bytes;
-            run.first().is_some_and(|touched| *touched).then_some((start, bytes))
-        });
-        runs.flatten().collect()
     }
 
     /// Zeroes the pages of a range that was in use before.

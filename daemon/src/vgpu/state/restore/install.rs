@@ -9,7 +9,8 @@ use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::memory::save_areas::Areas;
 use crate::vgpu::memory::segments::Segments;
 use crate::vgpu::memory::vidmm::allocations::TakeOverError;
-use crate::vgpu::memory::vidmm::device_local::Claimed;
+use crate::vgpu::memory::vidmm::device_memory;
+use crate::vgpu::memory::vidmm::in_device::Claimed;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::ids::AllocationId;
@@ -71,6 +72,16 @@ fn refuse(config: &Config, error: RestoreError) -> RestoreError {
     error
 }
 
+/// Takes a place in local memory of a device's own for contents that come: see [`Allocations::claim_local`](crate::vgpu::memory::vidmm::allocations::Allocations::claim_local).
+pub fn claim_local(session: &mut Session, offset: u64, length: u64) -> Option<Claimed> {
+    session.vm.memory.allocations.claim_local(offset, length)
+}
+
+/// What was taken for contents that come is not needed: no state takes it.
+pub fn drop_claims(session: &mut Session) {
+    device_memory::drop_claims(&mut session.vm.memory.allocations);
+}
+
 impl Session {
     /// Whether nothing was ever asked of it.
     pub fn is_fresh(&self) -> bool {
@@ -97,11 +108,6 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a place in local memory of a device's own for contents that come: see [`VideoMemory::claim_local`].
-    pub fn claim_local(&mut self, offset: u64, length: u64) -> Option<Claimed> {
-        self.vm.memory.allocations.claim_local(offset, length)
-    }
-
     /// Becomes the session whose data this is, standing still until [`Self::thaw`] (LM-31, LM-32). Its memory is there
     /// already. Guest memory may be shown before or after.
     ///
@@ -110,14 +116,9 @@ impl Session {
     pub fn restore(&mut self, saved: &SavedSession) -> Result<(), RestoreError> {
         let restored = self.try_restore(saved);
         if restored.is_err() {
-            self.drop_claims();
+            drop_claims(self);
         }
         restored
-    }
-
-    /// What was taken for contents that come is not needed: no state takes it.
-    pub fn drop_claims(&mut self) {
-        self.vm.memory.allocations.drop_claims();
     }
 
     fn try_restore(&mut self, saved: &SavedSession) -> Result<(), RestoreError> {
