@@ -15,8 +15,10 @@ use serde_json::json;
 
 use super::held::Held;
 use crate::frontend::vhost::counters::Counters as ShellCounters;
+use crate::latencies::Distribution;
 use crate::migration::endpoint::Endpoint;
 use crate::sched::meter::Meters;
+use crate::sched::meter::Preemption;
 use crate::vgpu::config::Config;
 use crate::vgpu::config::Current;
 use crate::vgpu::control::history::BandName;
@@ -95,7 +97,8 @@ pub fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("tuning".to_owned(), show_tuning(&vgpu.current.get()));
     fields.insert("nodes".to_owned(), show_nodes(vgpu));
     fields.insert("submissions".to_owned(), show_submissions(vgpu));
-    fields.insert("submit_to_fence".to_owned(), show_latency(vgpu));
+    let to_fence = vgpu.counters.measures.submit_to_fence.distribution();
+    fields.insert("submit_to_fence".to_owned(), show_latency(&to_fence));
     fields.insert("budget".to_owned(), show_budget(&vgpu.budget));
     fields.insert("engine_processes".to_owned(), vgpu.held.describe());
     fields.insert("log_lines_left_out".to_owned(), json!(vgpu.log.left_out()));
@@ -141,8 +144,10 @@ fn show_nodes(vgpu: &Vgpu) -> Value {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let node = |at: EngineAddress| {
         let times = vgpu.meters.times(at);
+        let [yields, preempts] = Preemption::ALL.map(|what| show_latency(&vgpu.meters.preemptions(at, what)));
         json!({ "engine": at.engine, "node": node_name(at.node), "held_ns": nanoseconds(times.held),
-                "due_ns": nanoseconds(times.due), "wanted_ns": nanoseconds(times.wanted) })
+                "due_ns": nanoseconds(times.due), "wanted_ns": nanoseconds(times.wanted), "yields": yields,
+                "preempts": preempts })
     };
     EngineAddress::all(vgpu.engines).map(node).collect()
 }
@@ -152,9 +157,8 @@ fn show_submissions(vgpu: &Vgpu) -> Value {
     json!({ "kernel": vgpu.counters.submissions.load(Ordering::Relaxed), "user": vgpu.user_submissions() })
 }
 
-/// From SUBMIT to the fence: how many, and how long all of them together.
-fn show_latency(vgpu: &Vgpu) -> Value {
-    let seen = vgpu.counters.measures.submit_to_fence.distribution();
+/// How many, and how long all of them together.
+fn show_latency(seen: &Distribution) -> Value {
     let sum = u64::try_from(seen.sum.as_nanos()).unwrap_or(u64::MAX);
     json!({ "count": seen.buckets.iter().sum::<u64>(), "sum_ns": sum })
 }

@@ -20,6 +20,7 @@ use campanile_protocol::handshake::grant::Phase;
 use super::alarm::Alarm;
 use super::alarm::Hang;
 use super::meter::Meters;
+use super::meter::Preemption;
 use super::meter::Times;
 use super::share::Share;
 use super::signal_budget::FRUITFUL;
@@ -43,6 +44,8 @@ pub(super) struct Entity {
     /// Where its time is added up.
     pub(super) meters: Option<Arc<Meters>>,
     given: Given,
+    /// When it was asked to yield its node, which it has not done yet.
+    asked: Option<Duration>,
     /// `given` when a signal was last charged.
     given_before: Given,
     /// It broke the protocol: nothing that it stores counts any more, and its process is to end.
@@ -71,6 +74,7 @@ impl Entity {
             held,
             meters: None,
             given,
+            asked: None,
             given_before: given,
             is_broken: false,
             budget,
@@ -84,7 +88,22 @@ impl Entity {
 
     /// The phase in its grant word, where that is one that may follow what was granted. The first breach raises the alarm; from then
     /// on the engine counts as a holder that does not yield, if it had the node, and else as idle.
-    pub(super) fn look(&mut self) -> Phase {
+    pub(super) fn look(&mut self, now: Duration) -> Phase {
+        let phase = self.judge();
+        if !self.given.holds() {
+            self.note_yield(now);
+        }
+        phase
+    }
+
+    /// It does not have its node any more, at the latest since `now`.
+    pub(super) fn note_yield(&mut self, now: Duration) {
+        if let (Some(asked), Some(meters)) = (self.asked.take(), &self.meters) {
+            meters.note_preemption(self.at, Preemption::Yield, now.saturating_sub(asked));
+        }
+    }
+
+    fn judge(&mut self) -> Phase {
         let judged = match self.handle.shared.word(GRANT) {
             Some(word) if !self.is_broken => self.given.look(word),
             _ if self.given.holds() => return Phase::Revoking,
@@ -93,7 +112,7 @@ impl Entity {
         judged.unwrap_or_else(|breach| {
             self.raise(Hang::BrokenProtocol(breach), self.progress());
             self.is_broken = true;
-            self.look()
+            self.judge()
         })
     }
 
@@ -157,9 +176,9 @@ impl Entities {
         self.engines.get(&engine).map_or(0, |entity| entity.load(offset))
     }
 
-    /// The phase of each engine's grant word.
-    pub(super) fn look(&mut self) -> BTreeMap<EngineId, Phase> {
-        self.engines.iter_mut().map(|(&engine, entity)| (engine, entity.look())).collect()
+    /// The phase of each engine's grant word, `now`.
+    pub(super) fn look(&mut self, now: Duration) -> BTreeMap<EngineId, Phase> {
+        self.engines.iter_mut().map(|(&engine, entity)| (engine, entity.look(now))).collect()
     }
 
     /// Those that want their node or have it, by their phases.
@@ -201,8 +220,8 @@ impl Entities {
         if entity.budget.is_muted() { now + LOOK } else { now }
     }
 
-    /// Carries an operation out. The error is the engine that changed its word before.
-    pub(super) fn apply(&mut self, operation: Operation) -> Result<(), EngineId> {
+    /// Carries out an operation that was decided `now`. The error is the engine that changed its word before.
+    pub(super) fn apply(&mut self, operation: Operation, now: Duration) -> Result<(), EngineId> {
         let (Operation::Give(engine)
         | Operation::Revoke(engine)
         | Operation::Boost(engine)
@@ -216,7 +235,11 @@ impl Entities {
         let Some(word) = shared.word(GRANT) else { return Ok(()) };
         let is_done = match operation {
             Operation::Give(_) => entity.given.give(word),
-            Operation::Revoke(_) => entity.given.revoke(word),
+            Operation::Revoke(_) => {
+                let is_asked = entity.given.revoke(word);
+                entity.asked = is_asked.then_some(now).or(entity.asked);
+                is_asked
+            }
             Operation::Boost(_) => {
                 if let Some(word) = shared.word(LATENCY_BOOSTS) {
                     word.fetch_add(1, Ordering::Release);
@@ -245,6 +268,7 @@ impl Entities {
 mod tests {
     use std::fs::File;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
@@ -268,8 +292,10 @@ mod tests {
     use super::Hang;
     use super::LATENCY_BOOSTS;
     use super::LOOK;
+    use super::Meters;
     use super::Operation;
     use super::Phase;
+    use super::Preemption;
     use super::Share;
     use super::WakeSources;
 
@@ -344,11 +370,11 @@ mod tests {
         assert!(wakes_supervisor(&entities, &wake_sources, A), "it is unmuted");
         // Each signal of this one led to a step.
         for _ in 0..150 {
-            assert_eq!(entities.apply(Operation::Give(B)), Ok(()));
+            assert_eq!(entities.apply(Operation::Give(B), NOW), Ok(()));
             assert_eq!(entities.charge_signals(&wake_sources, &[B], NOW), None);
             let word = entities.engines[&B].handle.shared.word(GRANT).unwrap();
             assert!(grant::release(word));
-            assert_eq!(entities.look()[&B], Phase::Idle);
+            assert_eq!(entities.look(NOW)[&B], Phase::Idle);
             asks(&entities, B);
             assert_eq!(entities.charge_signals(&wake_sources, &[B], NOW), None);
         }
@@ -359,37 +385,37 @@ mod tests {
         let (mut entities, _wake_sources) = entities();
         let wakes = |entities: &Entities| [A, B].map(|engine| entities.engines[&engine].handle.wake.drain());
         let words = |entities: &Entities, offset| [A, B].map(|engine| entities.load(engine, offset));
-        assert_eq!(entities.apply(Operation::Contend(A, true)), Ok(()));
+        assert_eq!(entities.apply(Operation::Contend(A, true), NOW), Ok(()));
         assert_eq!((words(&entities, CONTENDED), wakes(&entities)), ([1, 0], [false; 2]));
-        assert_eq!(entities.apply(Operation::Contend(A, false)), Ok(()));
+        assert_eq!(entities.apply(Operation::Contend(A, false), NOW), Ok(()));
         assert_eq!(words(&entities, CONTENDED), [0, 0]);
         for count in 1..=2 {
-            assert_eq!(entities.apply(Operation::Boost(B)), Ok(()));
+            assert_eq!(entities.apply(Operation::Boost(B), NOW), Ok(()));
             assert_eq!((words(&entities, LATENCY_BOOSTS), wakes(&entities)), ([0, count], [false; 2]));
         }
         // It does not want its node, does not have it, does not sleep with it.
         for operation in [Operation::Give(A), Operation::Revoke(A), Operation::Reclaim(A)] {
-            assert_eq!(entities.apply(operation), Err(A), "{operation:?}");
+            assert_eq!(entities.apply(operation, NOW), Err(A), "{operation:?}");
         }
         assert!(wakes(&entities)[0], "it is woken to look at its word");
         asks(&entities, A);
         let word = |phase, generation| Grant { phase, generation }.word();
-        assert_eq!(entities.apply(Operation::Give(A)), Ok(()));
+        assert_eq!(entities.apply(Operation::Give(A), NOW), Ok(()));
         assert_eq!(
             (words(&entities, GRANT), wakes(&entities)),
             ([word(Phase::Granted, 1), 0], [true, false])
         );
         assert!(grant::park(entities.engines[&A].handle.shared.word(GRANT).unwrap()));
-        assert_eq!(entities.apply(Operation::Reclaim(A)), Ok(()));
+        assert_eq!(entities.apply(Operation::Reclaim(A), NOW), Ok(()));
         assert_eq!((words(&entities, GRANT), wakes(&entities)), ([word(Phase::Idle, 1), 0], [false; 2]));
         asks(&entities, A);
-        assert_eq!(entities.apply(Operation::Give(A)), Ok(()));
-        assert_eq!(entities.apply(Operation::Revoke(A)), Ok(()));
+        assert_eq!(entities.apply(Operation::Give(A), NOW), Ok(()));
+        assert_eq!(entities.apply(Operation::Revoke(A), NOW), Ok(()));
         assert_eq!(words(&entities, GRANT), [word(Phase::Revoking, 2), 0]);
-        assert_eq!(entities.apply(Operation::Hung(A)), Ok(()));
+        assert_eq!(entities.apply(Operation::Hung(A), NOW), Ok(()));
         assert_eq!(entities.engines[&A].alarm.take().map(|it| it.hang), Some(Hang::NotYielded));
         assert_eq!(entities.engines[&B].alarm.take(), None);
-        assert_eq!(entities.apply(Operation::Give(EngineId(9))), Ok(()), "one that is gone");
+        assert_eq!(entities.apply(Operation::Give(EngineId(9)), NOW), Ok(()), "one that is gone");
     }
 
     #[test]
@@ -397,21 +423,59 @@ mod tests {
         let (mut entities, _wake_sources) = entities();
         let word = |phase, generation| Grant { phase, generation }.word();
         asks(&entities, A);
-        assert_eq!(entities.apply(Operation::Give(A)), Ok(()));
+        assert_eq!(entities.apply(Operation::Give(A), NOW), Ok(()));
         store(&entities, A, GRANT, word(Phase::Granted, 2));
-        assert_eq!(entities.look()[&A], Phase::Revoking, "it keeps the node that it had");
+        assert_eq!(entities.look(NOW)[&A], Phase::Revoking, "it keeps the node that it had");
         assert!(matches!(entities.engines[&A].alarm.take().unwrap().hang, Hang::BrokenProtocol(_)));
         store(&entities, B, GRANT, word(Phase::Granted, 0));
-        assert_eq!(entities.look()[&B], Phase::Idle, "it had none");
+        assert_eq!(entities.look(NOW)[&B], Phase::Idle, "it had none");
         assert!(matches!(entities.engines[&B].alarm.take().unwrap().hang, Hang::BrokenProtocol(_)));
         // What they store from now on is neither read nor answered, and nothing more is said of them.
         store(&entities, A, GRANT, word(Phase::Idle, 1));
         store(&entities, B, GRANT, word(Phase::Want, 0));
-        assert_eq!(entities.look().into_values().collect::<Vec<_>>(), [Phase::Revoking, Phase::Idle]);
+        assert_eq!(entities.look(NOW).into_values().collect::<Vec<_>>(), [Phase::Revoking, Phase::Idle]);
         for operation in [Operation::Give(B), Operation::Hung(A), Operation::Contend(B, true)] {
-            assert_eq!(entities.apply(operation), Ok(()), "{operation:?}");
+            assert_eq!(entities.apply(operation, NOW), Ok(()), "{operation:?}");
         }
         assert_eq!((entities.load(B, GRANT), entities.load(B, CONTENDED)), (word(Phase::Want, 0), 0));
         assert_eq!([A, B].map(|engine| entities.engines[&engine].alarm.take()), [None; 2]);
+    }
+
+    #[test]
+    fn a_yield_takes_from_when_it_is_asked_for_until_the_node_is_free() {
+        let (mut entities, _wake_sources) = entities();
+        let meters = Arc::new(Meters::default());
+        entities.engines.get_mut(&A).unwrap().meters = Some(Arc::clone(&meters));
+        let yields = || {
+            let seen = meters.preemptions(EngineAddress::new(0, NodeKind::Copy), Preemption::Yield);
+            (seen.buckets.iter().sum::<u64>(), seen.sum)
+        };
+        let later = |milliseconds| NOW + Duration::from_millis(milliseconds);
+        let gives_back: [fn(&AtomicU64) -> bool; 2] = [grant::yield_turn, grant::release];
+        asks(&entities, A);
+        for (count, (gives_back, took)) in (1..).zip(gives_back.into_iter().zip([5, 7])) {
+            let before = yields();
+            assert_eq!(entities.apply(Operation::Give(A), NOW), Ok(()));
+            assert_eq!(entities.apply(Operation::Revoke(A), NOW), Ok(()));
+            assert_eq!(entities.apply(Operation::Revoke(A), later(1)), Err(A), "it was asked before");
+            assert_eq!(entities.look(later(2))[&A], Phase::Revoking);
+            assert_eq!(yields(), before, "it has not yielded yet");
+            assert!(gives_back(entities.engines[&A].handle.shared.word(GRANT).unwrap()));
+            let _phases = (entities.look(later(took)), entities.look(later(9)));
+            assert_eq!(yields(), (count, before.1 + Duration::from_millis(took)));
+        }
+        // What it gives back by itself is no preemption.
+        asks(&entities, A);
+        assert_eq!(entities.apply(Operation::Give(A), NOW), Ok(()));
+        assert!(grant::release(entities.engines[&A].handle.shared.word(GRANT).unwrap()));
+        assert_eq!((entities.look(later(9))[&A], yields().0), (Phase::Idle, 2));
+        // One that breaks the protocol has its node until it ends.
+        asks(&entities, A);
+        assert_eq!(entities.apply(Operation::Give(A), NOW), Ok(()));
+        assert_eq!(entities.apply(Operation::Revoke(A), NOW), Ok(()));
+        store(&entities, A, GRANT, 0);
+        assert_eq!((entities.look(later(9))[&A], yields().0), (Phase::Revoking, 2));
+        entities.engines.get_mut(&A).unwrap().note_yield(later(30));
+        assert_eq!(yields(), (3, Duration::from_millis(5 + 7 + 30)));
     }
 }

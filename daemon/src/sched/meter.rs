@@ -14,6 +14,8 @@ use campanile_host_gpu::sched::parameters::WHOLE_ENGINE;
 use super::share::Share;
 use super::turns::EngineId;
 use super::user_submissions::UserSubmissions;
+use crate::latencies::Distribution;
+use crate::latencies::Latencies;
 
 /// Times of one node of a vGPU, over all engine processes that it has had.
 #[derive(Debug, Default)]
@@ -22,6 +24,21 @@ pub struct Meter {
     due_ns: AtomicU64,
     wanted_ns: AtomicU64,
     user_submissions: UserSubmissions,
+    preemptions: [Latencies; Preemption::ALL.len()],
+}
+
+/// What an engine is told to stop for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preemption {
+    /// Another vGPU is to have the node, or the watchdog asks whether the engine still yields it.
+    Yield,
+    /// Another context of the same vGPU is to run: a preempt command.
+    Command,
+}
+
+impl Preemption {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Yield, Self::Command];
 }
 
 /// Times of a node.
@@ -33,6 +50,16 @@ pub struct Times {
     pub due: Duration,
     /// It had the node or wanted it.
     pub wanted: Duration,
+}
+
+impl Meter {
+    fn of(&self, what: Preemption) -> &Latencies {
+        let [yields, commands] = &self.preemptions;
+        match what {
+            Preemption::Yield => yields,
+            Preemption::Command => commands,
+        }
+    }
 }
 
 /// Those of all nodes of a vGPU.
@@ -48,6 +75,18 @@ impl Meters {
         for (sum, time) in parts {
             sum.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
+    }
+
+    /// An engine of a node has stopped so long after it was told to, or its process has ended.
+    pub fn note_preemption(&self, at: EngineAddress, what: Preemption, took: Duration) {
+        if let Some(meter) = self.0.get(at.index()) {
+            meter.of(what).note(took);
+        }
+    }
+
+    /// How long preemptions of a node took.
+    pub fn preemptions(&self, at: EngineAddress, what: Preemption) -> Distribution {
+        self.0.get(at.index()).map(|meter| meter.of(what).distribution()).unwrap_or_default()
     }
 
     /// An engine of this node begins, over this shared block.

@@ -51,6 +51,8 @@ pub struct Supervisor {
 
 #[derive(Debug)]
 struct Shared {
+    /// The times of the supervisor count from then.
+    begun: Instant,
     wake_sources: WakeSources,
     entities: Mutex<Entities>,
     /// Rounds of its thread.
@@ -76,12 +78,9 @@ impl Supervisor {
     where
         F: Write + Send + 'static,
     {
-        let shared = Shared {
-            wake_sources: WakeSources::new()?,
-            entities: Mutex::default(),
-            rounds: AtomicU64::new(0),
-        };
-        let shared = Arc::new(shared);
+        let (begun, wake_sources) = (Instant::now(), WakeSources::new()?);
+        let (entities, rounds) = (Mutex::default(), AtomicU64::new(0));
+        let shared = Arc::new(Shared { begun, wake_sources, entities, rounds });
         let its = Arc::clone(&shared);
         let thread = essential_thread::spawn("supervisor", move || {
             cpu_slice::shorten();
@@ -126,7 +125,8 @@ impl Supervisor {
     /// between two looks does not count.
     pub fn keeps_node(&self, engine: EngineId) -> bool {
         let mut entities = self.shared.lock();
-        entities.engines.get_mut(&engine).is_some_and(|entity| entity.look() == Phase::Revoking)
+        let now = self.shared.begun.elapsed();
+        entities.engines.get_mut(&engine).is_some_and(|entity| entity.look(now) == Phase::Revoking)
     }
 
     /// An engine was asked to suspend the context of an entry, and has the timeout to report it (UMS-112).
@@ -162,7 +162,8 @@ impl Supervisor {
     /// An engine is gone; only after its process is reaped, or stands still for ever.
     pub fn remove(&self, engine: EngineId) {
         let mut entities = self.shared.lock();
-        if let Some(entity) = entities.engines.remove(&engine) {
+        if let Some(mut entity) = entities.engines.remove(&engine) {
+            entity.note_yield(self.shared.begun.elapsed());
             self.shared.wake_sources.unwatch(engine, &entity.handle.asks);
             if let Some(meters) = &entity.meters {
                 meters.engine_has_ended(entity.at);
@@ -190,7 +191,7 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
     let mut watchdog = Watchdog::default();
     let mut suspends = Suspends::default();
     let mut dues = Dues::default();
-    let begun = Instant::now();
+    let begun = shared.begun;
     let mut again = None;
     loop {
         let wait = again.map(|at: Duration| at.saturating_sub(begun.elapsed()));
@@ -222,19 +223,19 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
             }
         }
         let now = begun.elapsed();
-        let phases = entities.look();
+        let phases = entities.look(now);
         let phase = |engine: EngineId| phases.get(&engine).copied().unwrap_or(Phase::Idle);
         let urgency = |engine: EngineId| Urgency::from_word(entities.load(engine, URGENCY));
         let (operations, mut next) = turns.decide(phase, urgency, now);
         for operation in operations {
-            if let Err(engine) = entities.apply(operation) {
+            if let Err(engine) = entities.apply(operation, now) {
                 // The engine has changed its word meanwhile: decide again at once.
                 let decide = entities.outrun(&shared.wake_sources, engine, now);
                 next = next.into_iter().chain([decide]).min();
             }
         }
         let unmute = entities.charge_signals(&shared.wake_sources, &signalled, now);
-        let phases = entities.look();
+        let phases = entities.look(begun.elapsed());
         for (engine, _, times) in dues.advance(now, entities.wanting(&phases)) {
             if let Some(entity) = entities.engines.get(&engine) {
                 entity.measure(times);
@@ -254,7 +255,7 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
                 Verdict::Ask => {
                     if turns.ask(engine, now) {
                         // An engine that has changed its word meanwhile does not stand still.
-                        let _asked = entities.apply(Operation::Revoke(engine));
+                        let _asked = entities.apply(Operation::Revoke(engine), now);
                     }
                 }
                 Verdict::Hangs => entity.raise(Hang::NoProgress, progress),
@@ -324,11 +325,14 @@ mod tests {
     use rustix::event::poll;
 
     use super::EngineId;
+    use super::Meters;
     use super::Supervisor;
+    use crate::latencies::Distribution;
     use crate::sched::alarm::Alarm;
     use crate::sched::alarm::Hang;
     use crate::sched::alarm::Sighting;
     use crate::sched::awake::Awake;
+    use crate::sched::meter::Preemption;
     use crate::sched::share::Share;
 
     /// The shared block of an engine without a process.
@@ -507,6 +511,21 @@ mod tests {
         let stays = Still::start(&supervisor, 0, stuck, Some(Duration::from_secs(1)));
         assert_eq!(stays.alarmed().progress, stuck);
         assert_eq!(yields.alarm.take(), None);
+    }
+
+    #[test]
+    fn an_engine_that_never_yielded_did_so_at_the_end_of_its_process() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
+        let engine = Still::start(&supervisor, 0, stuck, TIMEOUT);
+        let meters = Arc::new(Meters::default());
+        supervisor.meter(engine.id, &meters);
+        let _hangs = engine.alarmed();
+        let yields = || meters.preemptions(EngineAddress::new(0, NodeKind::Copy), Preemption::Yield);
+        assert_eq!(yields(), Distribution::default(), "it has not");
+        supervisor.remove(engine.id);
+        assert_eq!(yields().buckets.iter().sum::<u64>(), 1);
+        assert!(yields().sum >= TIMEOUT.unwrap(), "{:?}", yields());
     }
 
     #[test]

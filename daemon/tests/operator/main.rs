@@ -8,6 +8,7 @@ mod check_gpu;
 mod config;
 mod killed;
 mod metrics;
+mod preemptions;
 mod reload;
 mod schema;
 mod served;

@@ -52,7 +52,7 @@ pub(crate) fn scrape(served: &Served) -> String {
 }
 
 /// The value of a sample.
-fn value(text: &str, sample: &str) -> f64 {
+pub(crate) fn value(text: &str, sample: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{sample} is missing in\n{text}")).parse().unwrap()
 }

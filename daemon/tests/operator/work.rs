@@ -15,7 +15,7 @@ use crate::served::NEVER;
 use crate::served::Served;
 use crate::served::until;
 
-fn vm(socket: &Path) -> Arc<LoopbackVm> {
+pub(crate) fn vm(socket: &Path) -> Arc<LoopbackVm> {
     until("the vGPU's socket", || UnixStream::connect(socket).is_ok());
     LoopbackVm::connect(socket, &VmOptions::default()).unwrap()
 }

@@ -99,6 +99,7 @@ impl CopyProcess {
             vulkan_device,
             tracking: Method::Off,
             local: Local::Device(LocalMemory { evicted_bytes, ..local }),
+            code_mib: 0,
         };
         let tables = create_memfd("campanile-no-tables", TABLE_BYTES)?;
         let fences = create_memfd("campanile-no-fences", u64::from(MAX_FENCES) * PAGE_SIZE)?;
@@ -108,6 +109,7 @@ impl CopyProcess {
             fences: &fences,
             local: Some([files.local, files.evicted.as_fd()]),
             tracker: None,
+            code: None,
         };
         let mut this = Self { engine: EngineProcess::spawn(launcher, &start, memory)?, serial: 0 };
         match this.hear(START_LIMIT)? {

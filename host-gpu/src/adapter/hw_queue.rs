@@ -23,6 +23,7 @@ use super::error::AdapterError;
 use super::scheduling::Preemption;
 use super::scheduling::PreemptionReport;
 use super::shared::SharedBlock;
+use crate::clock;
 use crate::engine::process::low_half;
 use crate::engine::save_area;
 
@@ -49,7 +50,8 @@ pub struct HwQueue {
     last_completed: u64,
     /// The last PreemptionFenceId.
     preemptions: u64,
-    is_preempting: bool,
+    /// When the preempt command was given that is not reported yet.
+    preempting_since: Option<Instant>,
     snapshot: Option<Snapshot>,
 }
 
@@ -63,7 +65,7 @@ impl HwQueue {
             last_submitted: 0,
             last_completed: 0,
             preemptions: 0,
-            is_preempting: false,
+            preempting_since: None,
             snapshot: None,
         }
     }
@@ -121,7 +123,7 @@ impl HwQueue {
     }
 
     pub(super) fn preempt(&mut self) -> Preemption {
-        if self.is_preempting {
+        if self.is_preempting() {
             return Preemption::Requested(self.preemptions);
         }
         self.preemptions += 1;
@@ -129,7 +131,7 @@ impl HwQueue {
         if self.fence_ids.is_empty() {
             return Preemption::Reported(PreemptionReport { fence_id, last_completed: self.last_completed });
         }
-        self.is_preempting = true;
+        self.preempting_since = Some(clock::now());
         // PAIRS WITH engine/execution.rs `catch_up`: the submissions are there first.
         self.shared.store(scheduling::PREEMPT_REQUEST, fence_id);
         self.shared.poke();
@@ -139,12 +141,12 @@ impl HwQueue {
     pub(super) fn take_preemption(&mut self) -> Option<PreemptionReport> {
         let fence_id = self.preemptions;
         // PAIRS WITH engine/execution.rs `put_back`.
-        let is_done = self.is_preempting && self.shared.load(scheduling::PREEMPT_REPORT) == fence_id;
+        let is_done = self.is_preempting() && self.shared.load(scheduling::PREEMPT_REPORT) == fence_id;
         // Results come before the report of what put the others back.
         if !is_done || self.shared.load(block::HW_QUEUE_COMPLETED) > self.completed {
             return None;
         }
-        self.is_preempting = false;
+        self.preempting_since = None;
         Some(PreemptionReport {
             fence_id,
             last_completed: self.shared.load(scheduling::PREEMPT_LAST_COMPLETED),
@@ -159,7 +161,12 @@ impl HwQueue {
 
     /// Whether a preempt command is not reported yet: until then nothing is submitted.
     pub fn is_preempting(&self) -> bool {
-        self.is_preempting
+        self.preempting_since.is_some()
+    }
+
+    /// When that command was given.
+    pub fn preempting_since(&self) -> Option<Instant> {
+        self.preempting_since
     }
 
     /// Tells the engine that the next completion will be seen without a signal. False when the engine sleeps,

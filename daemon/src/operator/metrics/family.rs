@@ -10,8 +10,8 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::vgpu::measures::BOUNDS_US;
-use crate::vgpu::measures::Distribution;
+use crate::latencies::BOUNDS_US;
+use crate::latencies::Distribution;
 
 /// What every name begins with.
 const PREFIX: &str = "campanile";
@@ -128,7 +128,7 @@ mod tests {
     use super::Families;
     use super::Kind;
     use super::Value;
-    use crate::vgpu::measures::Latencies;
+    use crate::latencies::Latencies;
 
     #[test]
     fn families_are_written_as_openmetrics_with_what_is_in_labels_escaped() {

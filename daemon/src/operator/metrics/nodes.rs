@@ -9,6 +9,7 @@ use super::family::Kind;
 use super::family::Labels;
 use super::family::Value;
 use crate::operator::vgpu::Vgpu;
+use crate::sched::meter::Preemption;
 
 /// A family of nodes: its name, what it says, of what kind, and the field of the thread's description.
 type OfThread = (&'static str, &'static str, Kind, &'static str);
@@ -46,6 +47,20 @@ pub fn add(families: &mut Families, vgpu: &Vgpu, session: Option<&Json>) {
         ] {
             let seconds = Value::Fraction(time.as_secs_f64());
             families.family(name, help, Kind::Counter).add(labels.clone(), seconds);
+        }
+        for what in Preemption::ALL {
+            let (name, help) = match what {
+                Preemption::Yield => (
+                    "yield_seconds",
+                    "From a request to an engine to yield its node, until the node was free",
+                ),
+                Preemption::Command => (
+                    "preempt_seconds",
+                    "From a preempt command to an engine, until it had put back what it had",
+                ),
+            };
+            let took = Value::Distribution(vgpu.meters.preemptions(at, what));
+            families.family(name, help, Kind::Histogram).add(labels.clone(), took);
         }
         let engines = session.and_then(|session| session["engines"].as_array());
         let is_it = |engine: &&Json| {

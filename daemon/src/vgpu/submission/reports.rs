@@ -1,5 +1,6 @@
 //! SUBMIT, and what engines report: completions, preemptions, suspends, faults, signalled fences.
 
+use crate::sched::meter::Preemption;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::memory::paging::Pager;
@@ -18,6 +19,7 @@ use crate::vgpu::tdr::reason::Reason;
 use crate::vgpu::vm::Vm;
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
@@ -161,7 +163,11 @@ impl EngineReports<'_> {
             return;
         }
         let slot = &mut self.vm.engines[at.index()];
+        let asked = slot.process().and_then(|process| process.hw_queue.preempting_since());
         let Some(report) = slot.process_mut().and_then(Adapter::preemption_report) else { return };
+        if let Some(asked) = asked {
+            self.vm.config.meters.note_preemption(at, Preemption::Command, clock::since(asked));
+        }
         self.vm.objects.spans.yielded(at);
         if report.last_completed > slot.fences.submitted() {
             let text = format!(
