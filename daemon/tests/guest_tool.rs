@@ -8,8 +8,16 @@ use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_guest::selftest::check::Check;
 use campanile_guest::selftest::checks;
+use campanile_guest::target::Machine;
 use campanile_guest::target::Target;
+use campanile_guest_driver::commands::CommandBuffer;
+use campanile_guest_driver::node::Node;
+use campanile_guest_driver::user_queue::QueueOptions;
+use campanile_test_vmm::options::DeviceKind;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use tempfile::TempDir;
 
 /// How long a daemon may take to listen before it counts as never.
@@ -24,8 +32,21 @@ impl Daemon {
     fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("a.sock");
+        Self::serve(folder, &["--vram", "64M", "--socket", socket.to_str().unwrap()], arguments)
+    }
+
+    /// A vGPU behind the fs front.
+    fn on_fs(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("a.sock");
+        let vgpu = format!("name=a,socket={},vram=64M,front=fs", socket.display());
+        Self::serve(folder, &["--vgpu", &vgpu], arguments)
+    }
+
+    fn serve(folder: TempDir, vgpu: &[&str], arguments: &[&str]) -> Self {
+        let socket = folder.path().join("a.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
-        command.args(["serve", "--vram", "64M", "--socket"]).arg(&socket).args(arguments);
+        command.arg("serve").args(vgpu).args(arguments);
         let daemon = Self { child: command.spawn().unwrap(), folder };
         let begun = Instant::now();
         while std::os::unix::net::UnixStream::connect(&socket).is_err() {
@@ -49,9 +70,12 @@ impl Drop for Daemon {
 }
 
 fn all_hold(daemon: &Daemon) {
-    let machine = daemon.target(None).machine().unwrap();
-    for check in checks() {
-        (check.holds)(&machine).unwrap_or_else(|error| panic!("{}: {error:#}", check.claim));
+    hold_on(checks(), &daemon.target(None).machine().unwrap());
+}
+
+fn hold_on(checks: Vec<Check>, machine: &Machine) {
+    for check in checks {
+        (check.holds)(machine).unwrap_or_else(|error| panic!("{}: {error:#}", check.claim));
     }
 }
 
@@ -63,6 +87,42 @@ fn the_suite_holds_on_loopback() {
 #[test]
 fn the_suite_holds_without_a_window() {
     all_hold(&Daemon::start(&["--no-window"]));
+}
+
+/// A VM whose device is a virtiofs one.
+fn fs_machine(daemon: &Daemon) -> Machine {
+    let options = VmOptions { device: DeviceKind::Fs, ..VmOptions::default() };
+    let socket = daemon.folder.path().join("a.sock");
+    Machine::LoopbackFs(LoopbackVm::connect(&socket, &options).unwrap())
+}
+
+/// Registers the pages of more queues than reads fit into the ring of this VM.
+const TAKES_MANY_READS: &str = "more queues than the node has doorbells take turns, and all get done";
+
+#[test]
+fn the_suite_holds_on_the_fs_front() {
+    let checks = checks();
+    let (long, rest): (Vec<_>, Vec<_>) =
+        checks.into_iter().partition(|check| check.claim == TAKES_MANY_READS);
+    assert_eq!(long.len(), 1);
+    hold_on(rest, &fs_machine(&Daemon::on_fs(&[])));
+}
+
+#[test]
+fn user_mode_work_sends_nothing_but_connects_where_engines_sleep_after_each_submission() {
+    let daemon = Daemon::on_fs(&["--spin", "0"]);
+    let machine = fs_machine(&daemon);
+    let claim = "user-mode work sends no commands";
+    let check = *checks().iter().find(|check| check.claim == claim).unwrap();
+    (check.holds)(&machine).unwrap();
+    let device = machine.open().unwrap();
+    let mut queue =
+        device.create_context(Node::Copy).unwrap().create_user_queue(&QueueOptions::default()).unwrap();
+    for _ in 0..10 {
+        queue.submit(&CommandBuffer::new()).unwrap().spin().unwrap();
+    }
+    let (messages, commands) = (queue.reconnects(), queue.connect_commands());
+    assert!(messages > 1 && commands > messages, "{messages} messages, {commands} commands");
 }
 
 #[test]

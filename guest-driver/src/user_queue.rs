@@ -75,6 +75,7 @@ pub struct UserQueue {
     arena_at: u64,
     arena_in_use: VecDeque<(u64, u64, u64)>,
     reconnects: u64,
+    connect_commands: u64,
     most_turns: u64,
 }
 
@@ -124,6 +125,7 @@ impl UserQueue {
             arena_at: 0,
             arena_in_use: VecDeque::new(),
             reconnects: 0,
+            connect_commands: 0,
             most_turns: 0,
         })
     }
@@ -135,6 +137,14 @@ impl UserQueue {
     /// Control messages sent because the doorbell was not connected.
     pub fn reconnects(&self) -> u64 {
         self.reconnects
+    }
+
+    /// Commands on the device's control queue that those messages took, as [`Device::control_commands`] counts them. On the fs front
+    /// that is more than one each: whether a message is answered, or its slot free, is asked by a WAIT.
+    ///
+    /// [`Device::control_commands`]: crate::device::Device::control_commands
+    pub fn connect_commands(&self) -> u64 {
+        self.connect_commands
     }
 
     /// The most connects of others that a connect of this queue waited for (UMS-77).
@@ -274,8 +284,10 @@ impl UserQueue {
     pub fn connect(&mut self) -> Result<(), DriverError> {
         self.reconnects += 1;
         let named = Named { handle: self.bell.doorbell };
+        let sent = self.shared().control.transport().commands_sent();
         let connected: Result<DoorbellConnected, _> =
             self.shared().control.request_polling("CONNECT_DOORBELL", message::CONNECT_DOORBELL, &named);
+        self.connect_commands += self.shared().control.transport().commands_sent() - sent;
         match connected {
             Ok(connected) => {
                 self.most_turns = self.most_turns.max(connected.turns);

@@ -90,10 +90,12 @@ fn measure(device: &Device, turns: u64) -> anyhow::Result<Figures> {
 
     let submissions = turns * 1000;
     user_mode(&mut user_queue, 1, &mut Samples::default())?;
-    let (commands, reconnects) = (device.control_commands(), user_queue.reconnects());
+    let (reconnects, connecting) = (user_queue.reconnects(), user_queue.connect_commands());
+    let commands = device.control_commands();
     user_mode(&mut user_queue, submissions, &mut Samples::default())?;
     let reconnects = user_queue.reconnects() - reconnects;
-    let commands = (device.control_commands() - commands).saturating_sub(reconnects);
+    let connecting = user_queue.connect_commands() - connecting;
+    let commands = (device.control_commands() - commands).saturating_sub(connecting);
 
     let user_mode_round_trip_ns = Percentiles::of(user.round_trip);
     let kernel_mode_round_trip_ns = Percentiles::of(kernel.round_trip);

@@ -17,6 +17,8 @@ use campanile_guest_driver::transport::fs::channel::FsChannel;
 use campanile_guest_driver::transport::fs::context::FsContext;
 use campanile_protocol::PROTOCOL_VERSION;
 #[cfg(feature = "test-vmm")]
+use campanile_test_vmm::fuse::context::FuseContext;
+#[cfg(feature = "test-vmm")]
 use campanile_test_vmm::options::VmOptions;
 #[cfg(feature = "test-vmm")]
 use campanile_test_vmm::pause::virtual_cpu::VirtualCpu;
@@ -63,6 +65,9 @@ pub enum Machine {
     /// A VM that this program plays.
     #[cfg(feature = "test-vmm")]
     Loopback(Arc<LoopbackVm>),
+    /// A VM that this program plays, by its virtiofs device.
+    #[cfg(feature = "test-vmm")]
+    LoopbackFs(Arc<LoopbackVm>),
 }
 
 /// Does something generic with a transport of whichever kind.
@@ -81,6 +86,8 @@ impl Machine {
             Self::Fs => then.with(FsContext::open()?),
             #[cfg(feature = "test-vmm")]
             Self::Loopback(vm) => then.with(vm.open(NAME)?),
+            #[cfg(feature = "test-vmm")]
+            Self::LoopbackFs(vm) => then.with(FuseContext::open(vm)?),
         })
     }
 
@@ -95,6 +102,8 @@ impl Machine {
             Self::Fs => Device::open_as(FsContext::open()?, version)?,
             #[cfg(feature = "test-vmm")]
             Self::Loopback(vm) => Device::open_as(vm.open(NAME)?, version)?,
+            #[cfg(feature = "test-vmm")]
+            Self::LoopbackFs(vm) => Device::open_as(FuseContext::open(vm)?, version)?,
         })
     }
 
@@ -103,7 +112,7 @@ impl Machine {
     pub fn virtual_cpu(&self) -> anyhow::Result<Option<VirtualCpu>> {
         Ok(match self {
             Self::Drm | Self::Fs => None,
-            Self::Loopback(vm) => Some(vm.virtual_cpu()?),
+            Self::Loopback(vm) | Self::LoopbackFs(vm) => Some(vm.virtual_cpu()?),
         })
     }
 
@@ -119,7 +128,7 @@ impl Machine {
             Self::Drm => DrmContext::open()?.path().unwrap_or_default().display().to_string(),
             Self::Fs => FsContext::open()?.describe(),
             #[cfg(feature = "test-vmm")]
-            Self::Loopback(_) => "loopback".to_owned(),
+            Self::Loopback(_) | Self::LoopbackFs(_) => "loopback".to_owned(),
         })
     }
 }
