@@ -48,6 +48,7 @@ mod paging;
 mod pipelines;
 mod preemption;
 mod processes;
+mod protocol_page;
 mod raw;
 mod raw_queue;
 mod residency;
