@@ -6,6 +6,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::args::CtlArguments;
+use super::asking;
 use super::gantt;
 use super::gantt::Timeline;
 use super::gantt::label;
@@ -13,7 +14,6 @@ use super::migration;
 use super::table::Table;
 use super::trace;
 use super::vram;
-use crate::operator::client;
 use crate::operator::verb::Verb;
 
 /// Asks, and prints what came of it.
@@ -28,7 +28,7 @@ pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let result = client::ask(&arguments.control, &arguments.verb)?;
+    let result = asking::ask(&arguments.control, &arguments.verb)?;
     if let Verb::Timeline { svg: Some(file), .. } = &arguments.verb {
         let picture = gantt::draw(&serde_json::from_value(result.clone())?)?;
         std::fs::write(file, picture).with_context(|| format!("writing {}", file.display()))?;

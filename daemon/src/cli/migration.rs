@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 
+use super::asking;
 use super::replug;
 use super::replug::ReplugArguments;
 use crate::config::size::parse_size;
@@ -204,7 +205,7 @@ pub fn migrate(arguments: &MigrateArguments) -> anyhow::Result<()> {
 pub fn snapshot(arguments: &SnapshotArguments) -> anyhow::Result<()> {
     let file = std::path::absolute(&arguments.file)?;
     let verb = Verb::Snapshot { vgpu: arguments.vgpu.clone(), file };
-    let taken = client::ask(&arguments.control, &verb)?;
+    let taken = asking::ask(&arguments.control, &verb)?;
     println!(
         "{}: {} pages in {} passes, {}",
         taken["file"].as_str().unwrap_or_default(),

@@ -10,6 +10,7 @@
 //! | `engine` | what the daemon starts by itself |
 
 pub mod args;
+mod asking;
 pub mod check_gpu;
 pub mod config;
 pub mod configured;

@@ -145,8 +145,11 @@ impl Side<'_> {
         let forget = Verb::Attach { vgpu: self.vgpu.to_owned(), file: None };
         match client::ask(self.control, &forget) {
             Ok(_) => Err(why.into()),
-            Err(also) => Err(anyhow::Error::new(why)
-                .context(format!("{} still begins as the file: {also}", self.control.display()))),
+            Err(also) => {
+                let also = anyhow::Error::new(also);
+                let still = format!("{} still begins as the file: {also:#}", self.control.display());
+                Err(anyhow::Error::new(why).context(still))
+            }
         }
     }
 
@@ -225,7 +228,8 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
                 }
             }
             Err(why) => {
-                format!("and programs could not be called back: {why}; the vGPU is in {}", file.display())
+                let why = anyhow::Error::new(why);
+                format!("and programs could not be called back: {why:#}; the vGPU is in {}", file.display())
             }
         };
         return Err(anyhow::Error::new(error).context(format!("unplug: {what}")));

@@ -21,6 +21,17 @@ pub const MAX_ANSWER: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an upgrade may take: a daemon starts, and takes every vGPU over.
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(240);
+/// How long all of a vGPU may take into a file: its memory at the pace of a slow disk, and what guests take to let go.
+const FILE_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// How long the answer to a command may take.
+const fn patience(verb: &Verb) -> Duration {
+    match verb {
+        Verb::Upgrade { .. } => UPGRADE_PATIENCE,
+        Verb::Snapshot { .. } | Verb::Detach { .. } => FILE_PATIENCE,
+        _ => PATIENCE,
+    }
+}
 
 /// An answer as it goes over the socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,7 +50,7 @@ pub struct Reply {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No daemon listens there, or none that may be asked.
-    #[error("no daemon answers at {}: {source}; is it started with --control?", path.display())]
+    #[error("no daemon answers at {}, is it started with --control?", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
@@ -48,7 +59,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The exchange broke off.
-    #[error("the daemon did not answer: {0}")]
+    #[error("the daemon did not answer")]
     Exchange(#[from] io::Error),
     /// What came back is no answer.
     #[error("the daemon's answer makes no sense: {0}")]
@@ -65,8 +76,7 @@ pub enum ClientError {
 pub fn ask(path: &Path, verb: &Verb) -> Result<Value, ClientError> {
     let connect = |source| ClientError::Connect { path: path.into(), source };
     let mut stream = UnixStream::connect(path).map_err(connect)?;
-    let patience = if matches!(verb, Verb::Upgrade { .. }) { UPGRADE_PATIENCE } else { PATIENCE };
-    stream.set_read_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(patience(verb)))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(verb).map_err(|error| ClientError::Answer(error.to_string()))?;
     line.push(b'\n');

@@ -19,6 +19,7 @@ mod trace;
 mod upgrade;
 mod upgrade_local;
 mod vgpus;
+mod waiting;
 mod web;
 mod work;
 

@@ -98,4 +98,5 @@ fn exit_codes_say_what_went_wrong() {
     assert_eq!(served.ctl(&["allow", "--vgpu", "z"]).status.code(), Some(4));
     let none = crate::served::campanile(&["ctl", "--control", "/nonexistent/socket", "status"]);
     assert_eq!(none.status.code(), Some(3), "{}", text(&none.stderr));
+    assert_eq!(text(&none.stderr).matches("No such file").count(), 1, "{}", text(&none.stderr));
 }

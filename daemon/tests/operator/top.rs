@@ -25,6 +25,19 @@ use crate::work::work;
 const VGPUS: &str = "[[vgpu]]\nname = \"blue\"\nsocket = \"@/a.sock\"\nvram = \"64M\"\n\
                      [[vgpu]]\nname = \"green\"\nsocket = \"@/b.sock\"\nvram = \"64M\"\n";
 
+/// A terminal, and what makes the other side of it.
+pub(crate) fn terminal() -> (File, impl Fn() -> Stdio) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    tcsetwinsize(&master, Winsize { ws_row: 30, ws_col: 140, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let side = move || {
+        Stdio::from(open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap())
+    };
+    (File::from(master), side)
+}
+
 #[test]
 fn a_look_is_a_table_or_json() {
     let served = Served::with(&format!("status = \"@/status\"\n{VGPUS}"));
@@ -50,18 +63,11 @@ fn a_look_is_a_table_or_json() {
 #[test]
 fn a_screen_shows_the_vgpus_takes_keys_and_leaves_the_terminal_as_it_was() {
     let served = Served::with(VGPUS);
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    tcsetwinsize(&master, Winsize { ws_row: 30, ws_col: 140, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let side =
-        || Stdio::from(open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap());
+    let (mut terminal, side) = terminal();
     let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
     command.args(["top", "--interval", "50", "--control"]).arg(served.folder.file("control"));
     let mut child = command.env("TERM", "xterm").stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
     drop(command);
-    let mut terminal = File::from(master);
     let mut screen = String::new();
     let mut shows = |terminal: &mut File, part: &str| {
         while !screen.contains(part) {
