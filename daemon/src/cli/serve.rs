@@ -23,7 +23,7 @@ use crate::confine::identity::Identity;
 use crate::confine::privileges;
 use crate::fd_store;
 use crate::host::check::objections;
-use crate::host::keeper;
+use crate::host::keeper::keep as keeper;
 use crate::host::options::HostOptions;
 use crate::host::start::Host;
 use crate::host::start::open_awake;

@@ -30,7 +30,7 @@ use crate::frontend::gpu::device::GpuDevice;
 use crate::frontend::vhost::counters::Counters as ShellCounters;
 use crate::frontend::vhost::device::Device;
 use crate::frontend::vhost::socket::VgpuSocket;
-use crate::ledger::Ledger;
+use crate::ledger::keeping::Ledger;
 use crate::listener::Listener;
 use crate::listener::SocketError;
 use crate::migration::target::arrivals::Arrivals;

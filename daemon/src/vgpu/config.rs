@@ -33,7 +33,7 @@ use super::tdr::policy::Policy;
 use super::tdr::reports::Clerk;
 use super::tdr::reports::Reports;
 use super::tdr::standing::Standing;
-use crate::ledger::Ledger;
+use crate::ledger::keeping::Ledger;
 use crate::sched::meter::Meters;
 use crate::sched::share::Share;
 use crate::sched::thread::Supervisor;

@@ -285,7 +285,10 @@ fn lm_65_a_process_that_reads_a_devices_memory_and_ends_is_replaced_and_the_gues
                 let done = passes(&hosts, 0);
                 let readers = || engines(&hosts.daemons[0]).into_iter().filter(|pid| !own.contains(pid));
                 until("a process that reads", || readers().count() > 0);
-                readers().for_each(|pid| drop(try_signal(pid, Signal::KILL)));
+                for pid in readers() {
+                    // It may have ended by itself.
+                    let _gone = try_signal(pid, Signal::KILL);
+                }
                 traveller.work(round);
                 until("one more pass", || passes(&hosts, 0) > done);
             }

@@ -198,8 +198,10 @@ fn cont_15_programs_at_work_while_daemons_are_killed_lose_devices_and_nothing_el
                 let mut losses = 0;
                 let mut device = Device::open(vm.open("test").unwrap()).unwrap();
                 while !is_over.load(Ordering::Relaxed) {
-                    match fill(&device, rounds[index].load(Ordering::Relaxed), index % 2 == 0) {
-                        Ok(()) => drop(rounds[index].fetch_add(1, Ordering::Relaxed)),
+                    match fill(&device, rounds[index].load(Ordering::Relaxed), index.is_multiple_of(2)) {
+                        Ok(()) => {
+                            rounds[index].fetch_add(1, Ordering::Relaxed);
+                        }
                         Err(DriverError::DeviceLost(_)) => {
                             losses += 1;
                             drop(device);

@@ -36,7 +36,7 @@ use super::window::Waiting;
 use super::worker::Worker;
 use super::worker::WorkerEnd;
 use crate::guest_ram::dirty_log::DirtyLog;
-use crate::ledger::Ledger;
+use crate::ledger::keeping::Ledger;
 use crate::ledger::words::Words;
 use crate::poller::Poller;
 

@@ -40,7 +40,7 @@ use super::ring::Rings;
 use super::ring::state::Based;
 use super::window;
 use crate::guest_ram::dirty_log::DirtyLog;
-use crate::ledger::Ledger;
+use crate::ledger::keeping::Ledger;
 use crate::poller::Poller;
 
 /// What the session and its worker share.

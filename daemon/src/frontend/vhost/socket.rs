@@ -34,7 +34,7 @@ use super::parking::Next;
 use super::parking::Parked;
 use super::parking::Parking;
 use super::window::Waiting;
-use crate::ledger::Ledger;
+use crate::ledger::keeping::Ledger;
 use crate::listener::Listener;
 use crate::listener::SocketError;
 
