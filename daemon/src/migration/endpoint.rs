@@ -156,9 +156,12 @@ impl Endpoint {
         let memories = session.memory().trackers().map(|tracker| Arc::new(TrackedMemory::new(tracker)) as _);
         let video = session.video_memory();
         let files = [video.file().try_clone()?, video.evicted_file().try_clone()?];
-        let ledger = &session.config().ledger;
-        ledger.keep(VRAM, files[0].as_fd());
-        ledger.keep(EVICTED, files[1].as_fd());
+        // A device's memory ends with the daemon: such a vGPU is not gone on with.
+        if video.device().is_none() {
+            let ledger = &session.config().ledger;
+            ledger.keep(VRAM, files[0].as_fd());
+            ledger.keep(EVICTED, files[1].as_fd());
+        }
         let local = video.device().map(|device| Arc::clone(device.reader()));
         self.departure.attach(Departing { immutable, memories, files: Some(files), local });
         Ok(())
