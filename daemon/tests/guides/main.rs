@@ -31,8 +31,15 @@ const NEEDS: [(&str, &str); 7] = [
 ];
 
 /// The pages with blocks that run; each has a test of its own below.
-const RUN: [&str; 6] =
-    ["README.md", "configuration.md", "guest-programs.md", "metrics.md", "serving.md", "web.md"];
+const RUN: [&str; 7] = [
+    "README.md",
+    "configuration.md",
+    "guest-programs.md",
+    "metrics.md",
+    "serving.md",
+    "survival.md",
+    "web.md",
+];
 
 fn is_command(block: &Block) -> bool {
     matches!(block.language.as_str(), "sh" | "console" | "bash" | "shell")
@@ -100,6 +107,11 @@ fn the_commands_about_metrics_run() {
 #[test]
 fn the_commands_about_serving_run() {
     shell::run_page("serving.md");
+}
+
+#[test]
+fn the_commands_about_daemons_that_die_run() {
+    shell::run_page("survival.md");
 }
 
 #[test]

@@ -51,7 +51,8 @@ pub(crate) fn messages() -> Vec<(&'static str, u32, Vec<u8>)> {
 }
 
 /// Constants of the protocol's module of messages that are no type.
-pub(crate) const NO_TYPES: [&str; 20] = [
+pub(crate) const NO_TYPES: [&str; 21] = [
+    "MAX_CODE_MIB",
     "MAGIC",
     "MAX_DESCRIPTORS",
     "MAX_NAME_BYTES",

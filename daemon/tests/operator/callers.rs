@@ -53,7 +53,7 @@ fn ask_as(user: u32, socket: &Path, verb: &Verb) -> Result<Value, String> {
             set_thread_groups(&[]).unwrap();
             set_thread_res_gid(group, group, group).unwrap();
             set_thread_res_uid(user, user, user).unwrap();
-            client::ask(socket, verb).map_err(|error| error.to_string())
+            client::ask(socket, verb).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
         });
         asked.join().unwrap()
     })

@@ -212,7 +212,7 @@ fn the_bytes_of_every_message_stay_what_they_are() {
         let descriptors = usize::from(matches!(response, Response::Allocated { .. }));
         stays(kind_of_response(&response), &response, b"", descriptors);
     }
-    let (whole, local) = (start().encode(b"", 8).unwrap(), start_with_local().encode(b"", 10).unwrap());
+    let (whole, local) = (start().encode(b"", 8).unwrap(), start_with_local().encode(b"", 11).unwrap());
     let fixed = whole.len() - b"fairab".len();
     let between = [
         &b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0"[..],
@@ -221,7 +221,7 @@ fn the_bytes_of_every_message_stay_what_they_are() {
         &[7; 16],
     ];
     assert_eq!(local[fixed..], [&between.concat()[..], b"fairab"].concat());
-    assert_eq!(Start::decode(&local, 10).unwrap().0, start_with_local());
+    assert_eq!(Start::decode(&local, 11).unwrap().0, start_with_local());
 }
 
 #[test]
