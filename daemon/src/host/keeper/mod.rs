@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It speaks what systemd speaks (sd_notify(3)), so that a daemon under systemd needs none. It reads nothing of what it keeps, and
-//! serves nobody else. A daemon that ends well ends it; one that never served ends it with its exit status; one that is killed over
+//! serves no other process. A daemon that ends well ends it; one that never served ends it with its exit status; one that is killed over
 //! and over is given up.
 
 pub mod keep;
