@@ -190,7 +190,11 @@ impl Session {
             .iter()
             .filter_map(|region| negotiated.memory.file_of(region))
             .collect();
-        let Some(memory) = files.ok().and_then(|files| ledger.keep_memory(&files)) else { return };
+        let files = match files {
+            Ok(files) => files,
+            Err(error) => return log::error!("{}: the VM may not outlive this daemon: {error}", self.name),
+        };
+        let Some(memory) = ledger.keep_memory(&files) else { return };
         let rings = self.shared.rings.iter().map(|ring| ring.lock().placed()).collect();
         let shell = self.shell(&negotiated, Vec::new(), rings, None);
         ledger.put(Key::Connection, &Recorded { shell, memory });
