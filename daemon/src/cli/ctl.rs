@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::args::CtlArguments;
 use super::asking;
+use super::drain;
 use super::gantt;
 use super::gantt::Timeline;
 use super::gantt::label;
@@ -28,7 +29,10 @@ pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let result = asking::ask(&arguments.control, &arguments.verb)?;
+    let mut result = asking::ask(&arguments.control, &arguments.verb)?;
+    if let Verb::Drain { wait: true, .. } = arguments.verb {
+        result["vms"] = drain::wait(&arguments.control, result["vms"].take())?;
+    }
     if let Verb::Timeline { svg: Some(file), .. } = &arguments.verb {
         let picture = gantt::draw(&serde_json::from_value(result.clone())?)?;
         std::fs::write(file, picture).with_context(|| format!("writing {}", file.display()))?;
@@ -41,6 +45,7 @@ pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
         Verb::Vram => print!("{}", vram::picture(&result)),
         Verb::Status => print!("{}", status(&result)),
         Verb::Metrics => print!("{}", metrics(&result)),
+        Verb::Drain { .. } => print!("{}", drain::describe(&result)),
         Verb::Migration => print!("{}", migration::describe(&result)),
         Verb::Timeline { .. } => print!("{}", timeline(&serde_json::from_value(result)?)),
         _ => print!("{}", lines(&result)),

@@ -16,6 +16,7 @@ pub mod config;
 pub mod configured;
 pub mod ctl;
 pub mod doorbells;
+mod drain;
 pub mod engines;
 pub mod exit;
 pub mod gantt;

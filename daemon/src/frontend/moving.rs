@@ -22,6 +22,7 @@ use crate::migration::source::departure::Thaw;
 use crate::migration::state;
 use crate::vgpu::config::Config;
 use crate::vgpu::counters::Counters;
+use crate::vgpu::state::restore::install::adopt_code;
 use crate::vgpu::state::restore::install::check_immutable;
 use crate::vgpu::state::saved::SavedSession;
 
@@ -40,7 +41,7 @@ impl<F: Front> FrontDevice<F> {
         endpoint: Arc<Endpoint>,
     ) -> io::Result<Self> {
         let mut device = Self::with(options, config, counters)?;
-        if let Some(Snapshot { memories, mut state, begins }) =
+        if let Some(Snapshot { memories, mut state, begins, code }) =
             endpoint.take_snapshot().map_err(io::Error::other)?
         {
             let vgpu = &mut device.vgpu;
@@ -52,6 +53,7 @@ impl<F: Front> FrontDevice<F> {
                 Becomes::Lost(_) => &mut empty,
             };
             adopt(&mut vgpu.session, &vgpu.config, memories, contents, session).map_err(io::Error::other)?;
+            adopt_code(&mut vgpu.session, code);
             match state {
                 Becomes::Whole(state) => device.take_over(&state).map_err(io::Error::other)?,
                 Becomes::Lost(lost) => device.begin_bereft(&lost),

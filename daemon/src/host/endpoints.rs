@@ -8,6 +8,7 @@ use super::options::VgpuOptions;
 use crate::confine::confiner::Confiner;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
+use crate::intake::Intake;
 use crate::migration::channel::connect::Door;
 use crate::migration::endpoint::Endpoint;
 use crate::migration::error::MigrationError;
@@ -36,12 +37,13 @@ pub(super) fn make_endpoint(
 pub(super) fn open_door(
     options: &HostOptions,
     vgpus: Vec<Arc<Arriving>>,
+    intake: &Arc<Intake>,
     confiner: &Confiner,
     reach: &Reach,
 ) -> Result<Option<Arc<Arrivals>>, HostError> {
     let Some(at) = &options.migrate_listen else { return Ok(None) };
     let door = Door::open(at, options.migration.identity.as_ref())?;
-    let serve = || Arrivals::serve(door, vgpus, options.migration.patience);
+    let serve = || Arrivals::serve(door, vgpus, options.migration.patience, Arc::clone(intake));
     let arrivals = Arc::new(confiner.within(Role::Arrivals, reach, serve)??);
     if let Some(address) = arrivals.address() {
         log::info!("migrations to here: {address}");

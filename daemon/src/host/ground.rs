@@ -29,7 +29,9 @@ use crate::frontend::fs::front::FsDevice;
 use crate::frontend::gpu::device::GpuDevice;
 use crate::frontend::vhost::counters::Counters as ShellCounters;
 use crate::frontend::vhost::device::Device;
+use crate::frontend::vhost::socket::Keeping;
 use crate::frontend::vhost::socket::VgpuSocket;
+use crate::intake::Intake;
 use crate::ledger::keeping::Ledger;
 use crate::listener::Listener;
 use crate::listener::SocketError;
@@ -72,6 +74,8 @@ pub(super) struct Ground {
     pub(super) keeps_awake: bool,
     /// Where others bring theirs, if they may.
     pub(super) arrivals: OnceLock<Arc<Arrivals>>,
+    /// Whether VMs are taken that the daemon does not have.
+    pub(super) intake: Arc<Intake>,
     /// vGPUs that the daemon before this one has served.
     pub(super) inheritance: Arc<Inheritance>,
 }
@@ -89,6 +93,13 @@ pub(super) struct Served {
 impl fmt::Debug for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Served").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+impl Served {
+    /// Whether a VM has it.
+    pub(super) fn has_vm(&self) -> bool {
+        self.socket.has_front_end() || self.known.commands.has_session()
     }
 }
 
@@ -120,7 +131,7 @@ impl Ground {
             }
             connection
         });
-        let ledger = Arc::clone(&config.ledger);
+        let keeping = Keeping { ledger: Arc::clone(&config.ledger), intake: Arc::clone(&self.intake) };
         let (orders, notify) = (Arc::clone(&config.orders), Arc::clone(&config.notify));
         let nudged = Arc::clone(&orders);
         let watcher: Arc<Watcher> = Arc::new(move || nudged.nudge());
@@ -151,7 +162,7 @@ impl Ground {
         let its_counters = Arc::clone(&shell_counters);
         let its_log = Arc::clone(&log);
         let serve =
-            move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters, ledger, inherited));
+            move || its_log.within(|| VgpuSocket::serve(listener, factory, its_counters, keeping, inherited));
         let socket = self.confiner.within(Role::Front, &self.reach, serve)?.map_err(failed)?;
         let (mib, path) = (vgpu.vram_bytes >> 20, vgpu.socket.display());
         log::info!("vGPU {}: {mib} MiB, serving {path}", vgpu.name);

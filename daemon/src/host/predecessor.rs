@@ -159,7 +159,9 @@ impl<'a> Standing<'a> {
         let mut files = vec![OwnedFd::from(connection.stream)];
         files.extend(device.files.map(OwnedFd::from));
         files.extend(connection.files);
-        Ok(Some((HandedVgpu { name, shell: connection.shell, state, written }, files)))
+        let code = device.code.iter().map(|kept| kept.engine).collect();
+        files.extend(device.code.into_iter().map(|kept| OwnedFd::from(kept.file)));
+        Ok(Some((HandedVgpu { name, shell: connection.shell, state, code, written }, files)))
     }
 
     /// It is the successor's.

@@ -40,6 +40,7 @@ use super::tenants::State;
 use super::tenants::Tenant;
 use super::upgrade::message::Changes;
 use super::vgpu::Vgpu;
+use crate::intake::DRAINED;
 use crate::migration::target::arrivals::Arrivals;
 use crate::migration::target::arriving::Arriving;
 use crate::open_sockets;
@@ -47,6 +48,7 @@ use crate::operator::estate::Estate;
 use crate::operator::estate::Objected;
 use crate::operator::estate::Removal;
 use crate::operator::roster::Roster;
+use crate::operator::vgpu;
 use crate::operator::vgpu::show_tuning;
 use crate::sched::awake::CpuLatency;
 use crate::vgpu::control::orders::Order;
@@ -89,7 +91,12 @@ impl Premises {
         let roster = tenants.iter().map(|tenant| tenant.served.known.clone()).collect();
         let (roster, state) = (
             Arc::new(Roster::new(roster)),
-            Mutex::new(State { options, tenants, remembered: Remembered::default() }),
+            Mutex::new(State {
+                options,
+                tenants,
+                remembered: Remembered::default(),
+                intake: Arc::clone(&ground.intake),
+            }),
         );
         Ok(Arc::new(Self { ground: Arc::new(ground), builder, roster, source, state }))
     }
@@ -106,7 +113,7 @@ impl Premises {
         complete: impl FnOnce() -> Result<(), HostError>,
     ) -> Result<(), HostError> {
         for spec in changes.made {
-            let made = self.add(&spec).map(drop);
+            let made = self.make(&mut self.state(), &spec).map(drop);
             made.or_else(|why| failed(format!("a vGPU that was made at run time: {why}")))?;
         }
         complete()?;
@@ -114,6 +121,9 @@ impl Premises {
             if let Err(why) = self.set(&name, &values) {
                 log::error!("what was set at run time is as in the configuration again: {why}");
             }
+        }
+        if changes.is_drained {
+            self.state().remember();
         }
         Ok(())
     }
@@ -184,11 +194,21 @@ impl Premises {
         Ok(())
     }
 
+    /// Makes a vGPU in the operator's words.
+    fn make(&self, state: &mut State, spec: &str) -> Result<Value, Objected> {
+        let vgpu = self.source()?.parse(spec).map_err(Objected)?;
+        let restart: Vec<String> = self.restart_of(state, &vgpu).into_iter().collect();
+        let added = json!({ "vgpu": vgpu.name, "socket": vgpu.socket, "vram_bytes": vgpu.vram_bytes, "needs_restart": restart });
+        self.admit(state, vgpu, Origin::Made(spec.to_owned())).map_err(Objected)?;
+        state.remember();
+        Ok(added)
+    }
+
     fn dismiss(&self, state: &mut State, name: &str, removal: Removal) -> Result<bool, String> {
         let at = state.tenants.iter().position(|tenant| tenant.options.name == name);
         let at = at.ok_or_else(|| format!("there is no vGPU {name}"))?;
         let served = &state.tenants[at].served;
-        let is_connected = served.socket.has_front_end() || served.known.commands.has_session();
+        let is_connected = served.has_vm();
         let arrivals = self.ground.arrivals.get();
         if removal == Removal::Unused {
             let force = format!("`campanile ctl vgpu remove {name} --force` removes it all the same");
@@ -255,6 +275,25 @@ impl Premises {
     }
 }
 
+/// Begins to move a vGPU away from a daemon that is drained, unless that is under way. Its name, whether it moves, and why not.
+fn move_away(vgpu: &vgpu::Vgpu, is_drained: bool) -> Value {
+    let departure = &vgpu.endpoint.departure;
+    let begun = || {
+        if departure.is_under_way() {
+            return Ok(());
+        }
+        if !is_drained {
+            return Err("it stays".to_owned());
+        }
+        if !departure.has_peer() {
+            return Err("no --migrate-to says where it goes; move its VM, or stop it".to_owned());
+        }
+        vgpu.log.within(|| departure.start(None)).map_err(|error| error.to_string())
+    };
+    let why = begun().err();
+    json!({ "vgpu": vgpu.name, "moves": why.is_none(), "why": why })
+}
+
 /// What to do where the daemon may make no socket there: what it may was settled when it started.
 fn hint(error: &HostError, socket: &Path) -> String {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -281,12 +320,10 @@ fn hint(error: &HostError, socket: &Path) -> String {
 impl Estate for Premises {
     fn add(&self, spec: &str) -> Result<Value, Objected> {
         let mut state = self.state();
-        let vgpu = self.source()?.parse(spec).map_err(Objected)?;
-        let restart: Vec<String> = self.restart_of(&state, &vgpu).into_iter().collect();
-        let added = json!({ "vgpu": vgpu.name, "socket": vgpu.socket, "vram_bytes": vgpu.vram_bytes, "needs_restart": restart });
-        self.admit(&mut state, vgpu, Origin::Made(spec.to_owned())).map_err(Objected)?;
-        state.remember();
-        Ok(added)
+        if state.intake.is_closed() {
+            return Err(Objected(DRAINED.to_owned()));
+        }
+        self.make(&mut state, spec)
     }
 
     fn remove(&self, name: &str, removal: Removal) -> Result<Value, Objected> {
@@ -353,6 +390,10 @@ impl Estate for Premises {
         for vgpu in wanted.vgpus {
             let name = vgpu.name.clone();
             let Some(at) = state.tenants.iter().position(|tenant| tenant.options.name == name) else {
+                if state.intake.is_closed() {
+                    failed.push(format!("vGPU {name}: {DRAINED}"));
+                    continue;
+                }
                 let more = self.restart_of(&state, &vgpu);
                 match self.admit(&mut state, vgpu, Origin::Configured) {
                     Ok(()) => {
@@ -388,6 +429,23 @@ impl Estate for Premises {
             log::error!("upgrade: {why}; this daemon goes on");
             Objected(format!("{why}; the daemon goes on as it was"))
         })
+    }
+
+    fn drain(&self, is_drained: bool) -> Result<Value, Objected> {
+        let mut state = self.state();
+        state.intake.set_closed(is_drained);
+        state.remember();
+        log::info!(
+            "the operator {}",
+            if is_drained { "drains this daemon" } else { "has it take VMs again" }
+        );
+        let with_vm = state.tenants.iter().map(|tenant| &tenant.served).filter(|served| served.has_vm());
+        let left: Vec<Value> = with_vm.map(|served| move_away(&served.known, is_drained)).collect();
+        Ok(json!({ "drained": is_drained, "vms": left }))
+    }
+
+    fn is_drained(&self) -> bool {
+        self.ground.intake.is_closed()
     }
 
     fn answered(&self) {

@@ -49,6 +49,7 @@ use crate::migration::handed::Becomes;
 use crate::migration::handed::HandedDevice;
 use crate::migration::pages::PAGE;
 use crate::migration::pages::PageSet;
+use crate::vgpu::engines::kept_code::KeptFile;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 
 /// What becomes of a VM that cannot be gone on with.
@@ -259,7 +260,9 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     let stream = UnixStream::from(left.file(CONNECTION).map_err(text)?);
     let connection = Handed { stream, shell, files };
     let state = Becomes::Lost(Lost::of(&left.log).map_err(|error| error.to_string())?);
-    let device = HandedDevice { state, files: [vram, evicted], written };
+    let code: io::Result<Vec<KeptFile>> =
+        left.code().map(|(engine, file)| Ok(KeptFile { engine, file: file.try_clone()?.into() })).collect();
+    let device = HandedDevice { state, files: [vram, evicted], written, code: code.map_err(io)? };
     let ledger = Resumed { log: left.log, words: left.words, stored, lost };
     Ok(Arrived { connection, device, ledger: Some(ledger) })
 }

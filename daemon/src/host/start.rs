@@ -35,6 +35,7 @@ use crate::confine::roles::Peering;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
 use crate::confine::roles::Setting;
+use crate::intake::Intake;
 use crate::listener::Listener;
 use crate::listener::SocketError;
 use crate::migration::channel::address::Peer;
@@ -159,6 +160,12 @@ impl Host {
             }
             None => Arc::default(),
         };
+        let changes_before = match &succession {
+            Some(succession) => succession.changed(),
+            None => recovery::changes(),
+        };
+        let intake = Arc::new(Intake::default());
+        intake.set_closed(changes_before.is_drained);
         let ground = Ground {
             reach: reach(Role::Front),
             confiner: Arc::clone(&confiner),
@@ -170,13 +177,14 @@ impl Host {
             pool,
             keeps_awake,
             arrivals: OnceLock::new(),
+            intake: Arc::clone(&intake),
             inheritance: Arc::clone(&inheritance),
         };
         let premises = Premises::begin(ground, kept, builder, changes)?;
         match &succession {
             Some(succession) => {
                 let failed = |why| Err(HostError::Upgrade(why));
-                premises.succeed(succession.changed(), failed, || succession.complete())?;
+                premises.succeed(changes_before, failed, || succession.complete())?;
             }
             None => {
                 let failed = |why| {
@@ -187,11 +195,11 @@ impl Host {
                     recovery::go_on(&inheritance);
                     Ok(())
                 };
-                premises.succeed(recovery::changes(), failed, complete)?;
+                premises.succeed(changes_before, failed, complete)?;
             }
         }
         let arriving = premises.arriving();
-        let arrivals = open_door(&options, arriving, &confiner, &reach(Role::Arrivals))?;
+        let arrivals = open_door(&options, arriving, &intake, &confiner, &reach(Role::Arrivals))?;
         if let Some(arrivals) = &arrivals {
             premises.open(arrivals);
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use super::check::objections;
 use super::ground::Served;
@@ -10,6 +11,7 @@ use super::options::HostOptions;
 use super::options::VgpuOptions;
 use super::upgrade::message::Changes;
 use crate::fd_store;
+use crate::intake::Intake;
 use crate::ledger::log::Key;
 use crate::ledger::log::Log;
 use crate::ledger::read::ESTATE;
@@ -69,6 +71,7 @@ pub(super) struct State {
     pub(super) options: HostOptions,
     pub(super) tenants: Vec<Tenant>,
     pub(super) remembered: Remembered,
+    pub(super) intake: Arc<Intake>,
 }
 
 impl State {
@@ -82,7 +85,7 @@ impl State {
 
     /// What the operator has made and set since the start.
     pub(super) fn changes(&self) -> Changes {
-        let mut changes = Changes::default();
+        let mut changes = Changes { is_drained: self.intake.is_closed(), ..Changes::default() };
         for Tenant { options, origin, set, .. } in &self.tenants {
             if let Origin::Made(spec) = origin {
                 changes.made.push(spec.clone());

@@ -26,8 +26,16 @@ pub const VRAM: &str = "vram";
 /// Role of the file that what is evicted lies in.
 pub const EVICTED: &str = "evicted";
 
+/// How the role of a log of compiled code begins.
+const CODE: &str = "code-";
+
 /// Role of what the operator has changed, which is of no vGPU.
 pub const ESTATE: &str = "estate";
+
+/// Role of the log of what the driver of an engine has compiled, by the engine's place.
+pub fn code_of(engine: u32) -> String {
+    format!("{CODE}{engine}")
+}
 
 /// Role of an eventfd of a ring: `what` is kick, call or error.
 pub fn eventfd(what: &str, ring: u16) -> String {
@@ -91,6 +99,11 @@ impl Left {
     pub fn file(&self, role: &str) -> Result<OwnedFd, LeftError> {
         let file = self.files.get(role).ok_or_else(|| LeftError::Missing(role.to_owned()))?;
         Ok(file.try_clone()?)
+    }
+
+    /// The logs of what drivers have compiled, by the place of their engine.
+    pub fn code(&self) -> impl Iterator<Item = (u32, &OwnedFd)> {
+        self.files.iter().filter_map(|(role, file)| Some((role.strip_prefix(CODE)?.parse().ok()?, file)))
     }
 
     /// A file of guest memory. A store has no file twice, so it may lie there in another role.

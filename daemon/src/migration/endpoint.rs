@@ -34,11 +34,14 @@ use super::target::arriving::Arriving;
 use super::tracked::TrackedMemory;
 use crate::ledger::read::EVICTED;
 use crate::ledger::read::VRAM;
+use crate::ledger::read::code_of;
 use crate::vgpu::config::Config;
+use crate::vgpu::engines::kept_code::KeptFile;
 use crate::vgpu::memory::vidmm::device_places::were_in_use;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::restore::install::drop_claims;
+use crate::vgpu::state::restore::install::kept_code;
 use crate::vgpu::state::saved::SavedSession;
 
 /// The right to run with memories that came from elsewhere.
@@ -102,6 +105,8 @@ pub struct Snapshot {
     pub state: Becomes<State>,
     /// How its session begins.
     pub begins: Begins,
+    /// What drivers have compiled for it.
+    pub code: Vec<KeptFile>,
 }
 
 /// One vGPU's ways in and out; outlives its sessions.
@@ -156,14 +161,18 @@ impl Endpoint {
         let memories = session.memory().trackers().map(|tracker| Arc::new(TrackedMemory::new(tracker)) as _);
         let video = session.video_memory();
         let files = [video.file().try_clone()?, video.evicted_file().try_clone()?];
+        let code = kept_code(session)?;
         // A device's memory ends with the daemon: such a vGPU is not gone on with.
         if video.device().is_none() {
             let ledger = &session.config().ledger;
             ledger.keep(VRAM, files[0].as_fd());
             ledger.keep(EVICTED, files[1].as_fd());
+            for kept in &code {
+                ledger.keep(&code_of(kept.engine), kept.file.as_fd());
+            }
         }
         let local = video.device().map(|device| Arc::clone(device.reader()));
-        self.departure.attach(Departing { immutable, memories, files: Some(files), local });
+        self.departure.attach(Departing { immutable, memories, files: Some(files), code, local });
         Ok(())
     }
 
@@ -222,9 +231,10 @@ impl Endpoint {
     /// # Errors
     /// It cannot be read, or does not fit.
     pub fn take_snapshot(&self) -> Result<Option<Snapshot>, MigrationError> {
-        if let Some(device) = locked(&self.handed).take() {
+        if let Some(mut device) = locked(&self.handed).take() {
+            let code = std::mem::take(&mut device.code);
             let (memories, state) = device.open(&self.arriving)?;
-            return Ok(Some(Snapshot { memories, state, begins: Begins::Frozen }));
+            return Ok(Some(Snapshot { memories, state, begins: Begins::Frozen, code }));
         }
         let mut restore = locked(&self.restore);
         let Some(Beginning { file, is_detached }) = restore.clone() else { return Ok(None) };
@@ -237,7 +247,12 @@ impl Endpoint {
         let state = state::decode(&contents.state.ok_or_else(none)?);
         let state = state.map_err(|error| MigrationError::State(error.to_string()))?;
         let begins = if is_detached { Begins::Detached(file) } else { Begins::Running };
-        Ok(Some(Snapshot { memories: stage.memories()?, state: Becomes::Whole(state), begins }))
+        Ok(Some(Snapshot {
+            memories: stage.memories()?,
+            state: Becomes::Whole(state),
+            begins,
+            code: Vec::new(),
+        }))
     }
 }
 

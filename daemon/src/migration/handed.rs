@@ -11,6 +11,7 @@ use super::state;
 use super::state::State;
 use super::target::arriving::Arriving;
 use crate::ledger::lost::Lost;
+use crate::vgpu::engines::kept_code::KeptFile;
 
 /// What a device becomes.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct HandedDevice {
     pub files: [File; 2],
     /// Which of their pages were ever written (DIRTY-31).
     pub written: [PageSet; 2],
+    /// What drivers have compiled for it.
+    pub code: Vec<KeptFile>,
 }
 
 impl HandedDevice {

@@ -51,6 +51,16 @@ pub trait Estate: fmt::Debug + Send + Sync {
     /// It does not start, or cannot go on with them. They go on here.
     fn upgrade(&self, binary: Option<&Path>) -> Result<Value, Objected>;
 
+    /// Takes no VM that the daemon does not have, and begins to move away those that it has, where there is a place for them; or takes
+    /// all again.
+    ///
+    /// # Errors
+    /// The vGPUs of this daemon do not change.
+    fn drain(&self, is_drained: bool) -> Result<Value, Objected>;
+
+    /// Whether VMs that the daemon does not have are turned away.
+    fn is_drained(&self) -> bool;
+
     /// The operator has the answer of what was asked before.
     fn answered(&self);
 }

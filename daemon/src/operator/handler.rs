@@ -101,7 +101,8 @@ impl Handler {
             Verb::Status => {
                 let daemon = status::describe(&self.confiner).map_err(HandlerError::Status)?;
                 let vgpus: Vec<_> = self.roster.all().iter().map(describe).collect();
-                Ok(json!({ "api": API, "daemon": daemon, "vgpus": vgpus }))
+                let is_drained = self.estate.as_ref().is_some_and(|estate| estate.is_drained());
+                Ok(json!({ "api": API, "daemon": daemon, "drained": is_drained, "vgpus": vgpus }))
             }
             Verb::Vram => Ok(json!({ "vgpus": self.roster.all().iter().map(describe).collect::<Vec<_>>() })),
             Verb::Metrics => {
@@ -178,6 +179,7 @@ impl Handler {
             Verb::Power { vgpu, state: PowerName::D3 } => self.command(vgpu, Order::EnterD3),
             Verb::Reload => Ok(self.estate()?.reload()?),
             Verb::Upgrade { binary } => Ok(self.estate()?.upgrade(binary.as_deref())?),
+            Verb::Drain { off, .. } => Ok(self.estate()?.drain(!off)?),
             Verb::Vgpu(VgpuVerb::Add { spec }) => Ok(self.estate()?.add(spec)?),
             Verb::Vgpu(VgpuVerb::Remove { vgpu, force }) => {
                 let removal = if *force { Removal::Forced } else { Removal::Unused };

@@ -203,6 +203,18 @@ pub enum Verb {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         binary: Option<PathBuf>,
     },
+    /// Take no further VMs, for maintenance: none connects, none is brought by another daemon, no vGPU is made; VMs that the daemon has go
+    /// where --migrate-to says, as far as a daemon can move them.
+    Drain {
+        /// Take VMs again. Those that are on their way go on.
+        #[arg(long, conflicts_with = "wait")]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        off: bool,
+        /// Wait until no VM is left, and say meanwhile which are.
+        #[arg(long)]
+        #[serde(skip)]
+        wait: bool,
+    },
     /// Make, change or remove a vGPU while the daemon serves.
     #[command(subcommand)]
     Vgpu(VgpuVerb),

@@ -49,6 +49,29 @@ fn lm_29_steps_out_of_order_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn cont_06_a_vgpu_that_is_being_snapshotted_is_not_handed_over_and_the_snapshot_is_whole() {
+    let source = Source::new(Settings::default());
+    source.attach_in(b"", Some([tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()]));
+    let hand_over = || source.departure.begin_handover();
+    drop(hand_over().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let (mut refused, file) = (None, folder.path().join("snapshot"));
+    let save = || {
+        refused = hand_over().err().map(|why| why.to_string());
+        Ok(vec![7])
+    };
+    source.departure.snapshot(&file, save, || {}).unwrap();
+    assert!(refused.unwrap().contains("under way already"));
+    assert!(file.metadata().unwrap().len() > 0);
+    // And the other way round: it is not written while it is handed over.
+    let held = hand_over().unwrap();
+    let why = source.departure.snapshot(&folder.path().join("other"), || Ok(vec![7]), || {}).unwrap_err();
+    assert!(why.to_string().contains("under way already") && !folder.path().join("other").exists(), "{why}");
+    drop(held);
+    drop(hand_over().unwrap());
+}
+
+#[test]
 fn a_source_whose_vm_runs_again_goes_on_and_the_target_forgets() {
     let (target, source, bundle) = complete();
     let (claim, _staged) = target.claim(bundle);

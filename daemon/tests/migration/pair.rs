@@ -1,5 +1,6 @@
 //! A source and a target.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,14 +80,16 @@ impl Target {
         let at = Peer::Unix(folder.path().join("door"));
         let door = Door::open(&at, None).unwrap();
         Self {
-            arrivals: Arrivals::serve(door, vec![Arc::new(arriving(NAME))], patience).unwrap(),
+            arrivals: Arrivals::serve(door, vec![Arc::new(arriving(NAME))], patience, Arc::default())
+                .unwrap(),
             _folder: folder,
         }
     }
 
     pub(crate) fn on(at: &Peer, identity: Option<&Identity>, patience: Patience) -> Self {
         let door = Door::open(at, identity).unwrap();
-        let arrivals = Arrivals::serve(door, vec![Arc::new(arriving(NAME))], patience).unwrap();
+        let arrivals =
+            Arrivals::serve(door, vec![Arc::new(arriving(NAME))], patience, Arc::default()).unwrap();
         Self { arrivals, _folder: TempDir::new().unwrap() }
     }
 
@@ -130,12 +133,18 @@ impl Source {
     }
 
     pub(crate) fn attach(&self, immutable: &[u8]) {
+        self.attach_in(immutable, None);
+    }
+
+    /// As a session whose memories lie in these files.
+    pub(crate) fn attach_in(&self, immutable: &[u8], files: Option<[File; 2]>) {
         let [vram, evicted] = &self.memories;
         let memories = [Arc::clone(vram) as _, Arc::clone(evicted) as _];
         self.departure.attach(Departing {
             immutable: immutable.to_vec(),
             memories,
-            files: None,
+            files,
+            code: Vec::new(),
             local: None,
         });
     }

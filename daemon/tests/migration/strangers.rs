@@ -130,7 +130,7 @@ fn choosy(at: &Peer, identity: Option<&Identity>, names: &[&str]) -> Target {
     let vgpu = Arriving { peers, ..arriving(NAME) };
     let door = Door::open(at, identity).unwrap();
     Target {
-        arrivals: Arrivals::serve(door, vec![Arc::new(vgpu)], LONG).unwrap(),
+        arrivals: Arrivals::serve(door, vec![Arc::new(vgpu)], LONG, Arc::default()).unwrap(),
         _folder: TempDir::new().unwrap(),
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::served::Served;
+use crate::upgrade::connect;
 use crate::upgrade::end;
 use crate::work::work;
 
@@ -77,6 +78,9 @@ fn every_answer_is_as_the_guide_has_it() {
         let words = std::iter::once("vgpu").chain(verb.into_iter().filter(|word| !word.is_empty()));
         collect(&served.ask(&words.collect::<Vec<_>>()), place, &mut seen);
     }
+    let vm = connect(&served, "a");
+    collect(&served.ask(&["drain"]), "drain", &mut seen);
+    drop(vm);
     let upgraded = served.ask(&["upgrade"]);
     collect(&upgraded, "upgrade", &mut seen);
     end(&upgraded);

@@ -39,10 +39,10 @@ fn table(name: &str, more: &str) -> String {
 }
 
 /// A keeper, and the daemon that it has.
-struct Kept(Served);
+pub(crate) struct Kept(pub(crate) Served);
 
 impl Kept {
-    fn begin(config: &str) -> Self {
+    pub(crate) fn begin(config: &str) -> Self {
         Self::by(Command::new(env!("CARGO_BIN_EXE_campanile")), config)
     }
 
@@ -51,7 +51,7 @@ impl Kept {
         Self(Served::run(folder, command, &["--respawn"], Stdio::inherit()))
     }
 
-    fn connect(&self, name: &str) -> Arc<LoopbackVm> {
+    pub(crate) fn connect(&self, name: &str) -> Arc<LoopbackVm> {
         LoopbackVm::connect(self.0.folder.file(&format!("{name}.sock")), &VmOptions::default()).unwrap()
     }
 
@@ -68,7 +68,7 @@ impl Kept {
     }
 
     /// Kills the daemon, and waits until the next one serves.
-    fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
     }
 

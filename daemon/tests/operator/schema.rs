@@ -209,6 +209,8 @@ fn requests_and_answers_of_a_daemon_fit_the_schema() {
             (json!({ "verb": "trace" }), "trace"),
             (json!({ "verb": "trace", "since_ns": 1, "from": { "a": 0 } }), "trace"),
             (json!({ "verb": "reload" }), "reload"),
+            (json!({ "verb": "drain" }), "drain"),
+            (json!({ "verb": "drain", "off": true }), "drain"),
             (json!({ "verb": "vgpu", "action": "set", "vgpu": "a", "values": ["weight=7"] }), "vgpu-set"),
             (json!({ "verb": "vgpu", "action": "remove", "vgpu": "b" }), "vgpu-remove"),
             (json!({ "verb": "notify", "vgpu": "a", "node": "copy", "mode": "on" }), ""),

@@ -64,8 +64,17 @@ impl Line {
 
     /// Has a successor go on, and waits for the predecessor's end.
     pub(crate) fn upgrade(&mut self) -> Value {
+        self.try_upgrade().unwrap()
+    }
+
+    /// The same; why the daemon goes on as it was, if it does.
+    pub(crate) fn try_upgrade(&mut self) -> Result<Value, String> {
         let before = self.pid();
-        let done = self.served.ask(&["upgrade"]);
+        let output = self.served.ctl(&["--json", "upgrade"]);
+        if !output.status.success() {
+            return Err(text(&output.stderr));
+        }
+        let done: Value = serde_json::from_slice(&output.stdout).unwrap();
         self.last = Pid::from_raw(i32::try_from(done["pid"].as_u64().unwrap()).unwrap());
         until("the predecessor's end", || {
             let state = fs::read_to_string(format!("/proc/{before}/stat"));
@@ -73,7 +82,7 @@ impl Line {
             state.map_or(true, |state| state.contains(") Z "))
         });
         assert_eq!(self.pid(), done["pid"].as_u64().unwrap());
-        done
+        Ok(done)
     }
 
     /// The daemon goes on as it was.
@@ -130,7 +139,7 @@ fn work(device: &Device, is_over: &AtomicBool, rounds: &AtomicU64, by_doorbell: 
 }
 
 /// A fill that a guest sees end.
-fn once(device: &Device) {
+pub(crate) fn once(device: &Device) {
     let buffer = device.create_buffer(BYTES).unwrap();
     let mut commands = CommandBuffer::new();
     commands.fill(buffer.va(), BYTES, 9).unwrap();

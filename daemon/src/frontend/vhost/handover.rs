@@ -268,9 +268,12 @@ impl Session {
         for _ in &shell.regions {
             memory.push(files.next("guest memory").map_err(missing)?);
         }
-        let claims = shell.regions.iter().map(Claim::from).collect();
-        let table = MemoryTable::map(self.shared.common(), claims, memory);
-        self.set_memory(table.map_err(|refusal| refusal.to_string())?);
+        // A front-end that has only just connected has said nothing of its memory yet.
+        if !shell.regions.is_empty() {
+            let claims = shell.regions.iter().map(Claim::from).collect();
+            let table = MemoryTable::map(self.shared.common(), claims, memory);
+            self.set_memory(table.map_err(|refusal| refusal.to_string())?);
+        }
         for (index, (placed, saved)) in (0u8..).zip(shell.rings.iter().zip(shell.saved_rings())) {
             let [table, available, used] = placed.parts;
             let number = u32::from(index);

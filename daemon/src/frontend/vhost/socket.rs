@@ -34,6 +34,8 @@ use super::parking::Next;
 use super::parking::Parked;
 use super::parking::Parking;
 use super::window::Waiting;
+use crate::intake::DRAINED;
+use crate::intake::Intake;
 use crate::ledger::keeping::Ledger;
 use crate::listener::Listener;
 use crate::listener::SocketError;
@@ -65,7 +67,7 @@ impl VgpuSocket {
         factory: F,
         counters: Arc<Counters>,
     ) -> Result<Self, SocketError> {
-        Self::serve(Listener::bind(path)?, factory, counters, Arc::default(), None)
+        Self::serve(Listener::bind(path)?, factory, counters, Keeping::default(), None)
     }
 
     /// As [`Self::spawn`], on a socket that is there, and with the connection that another process has served so far, if there is one.
@@ -76,7 +78,7 @@ impl VgpuSocket {
         listener: Listener,
         factory: F,
         counters: Arc<Counters>,
-        ledger: Arc<Ledger>,
+        keeping: Keeping,
         inherited: Option<Inherited>,
     ) -> Result<Self, SocketError> {
         let path = listener.path().to_owned();
@@ -88,7 +90,7 @@ impl VgpuSocket {
             listener,
             factory,
             counters,
-            ledger,
+            keeping,
             waiting: Waiting::default(),
             stop: Arc::clone(&stop),
         };
@@ -143,12 +145,21 @@ impl Drop for VgpuSocket {
     }
 }
 
+/// What a socket has of its daemon.
+#[derive(Debug, Default)]
+pub struct Keeping {
+    /// Where a daemon after this one finds the connection.
+    pub ledger: Arc<Ledger>,
+    /// Whether another front-end may connect.
+    pub intake: Arc<Intake>,
+}
+
 struct Server<F> {
     name: String,
     listener: Listener,
     factory: F,
     counters: Arc<Counters>,
-    ledger: Arc<Ledger>,
+    keeping: Keeping,
     waiting: Waiting,
     stop: Arc<Stop>,
 }
@@ -158,6 +169,9 @@ impl<F: Factory> Server<F> {
         let mut next = inherited.map_or(Next::GoesOn, |inherited| self.take_up(inherited));
         while next == Next::GoesOn && !self.stop.asked.load(Ordering::SeqCst) {
             match self.listener.socket.accept() {
+                Ok(_) if self.keeping.intake.is_closed() => {
+                    log::warn!("{}: a front-end is turned away: {DRAINED}", self.name);
+                }
                 Ok((stream, _)) => {
                     self.counters.add(Count::Sessions);
                     log::info!("{}: a front-end has connected", self.name);
@@ -194,7 +208,7 @@ impl<F: Factory> Server<F> {
                 // The predecessor goes on with it.
                 return Next::Leaves;
             }
-            self.ledger.end(false);
+            self.keeping.ledger.end(false);
             let _ = handed.stream.shutdown(Shutdown::Both);
             return Next::GoesOn;
         }
@@ -220,7 +234,7 @@ impl<F: Factory> Server<F> {
     ) -> Next {
         let served = catch_unwind(AssertUnwindSafe(|| session(self)));
         self.forget_current();
-        self.ledger.end(matches!(served, Ok(Ok(Ended::HandedOver))));
+        self.keeping.ledger.end(matches!(served, Ok(Ok(Ended::HandedOver))));
         let ended = served.unwrap_or_else(|panic| Err(ConnectionError::Panic(panic_text(&*panic))));
         if !matches!(ended, Ok(Ended::HandedOver)) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -260,8 +274,8 @@ impl<F: Factory> Server<F> {
     }
 
     fn place(&self) -> Place<'_> {
-        let Self { name, counters, ledger, waiting, stop, .. } = self;
-        Place { socket: name, counters, waiting, parking: &stop.parking, ledger }
+        let Self { name, counters, keeping, waiting, stop, .. } = self;
+        Place { socket: name, counters, waiting, parking: &stop.parking, ledger: &keeping.ledger }
     }
 }
 

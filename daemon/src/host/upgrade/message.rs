@@ -20,6 +20,9 @@ pub(in crate::host) struct Changes {
     pub(in crate::host) made: Vec<String>,
     /// What was set, by vGPU.
     pub(in crate::host) set: Vec<(String, Vec<String>)>,
+    /// The daemon is being drained.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::host) is_drained: bool,
 }
 
 /// What a successor says.
@@ -106,6 +109,9 @@ pub(in crate::host) struct HandedVgpu {
     pub(in crate::host) shell: HandedShell,
     /// Its state, as migration has it.
     pub(in crate::host) state: Bytes,
+    /// Engines, by place, of which the logs of compiled code come, behind all other descriptors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::host) code: Vec<u32>,
     /// Pages of each memory, and runs of those that were ever written: first page, and the one after the last.
     pub(in crate::host) written: [(u64, Vec<(u64, u64)>); 2],
 }

@@ -35,6 +35,7 @@ use crate::migration::handed::HandedDevice;
 use crate::migration::pages::PageSet;
 use crate::open_sockets;
 use crate::open_sockets::OpenSocket;
+use crate::vgpu::engines::kept_code::KeptFile;
 use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 
 /// Set in the environment of a successor: its standard input is the channel to its predecessor.
@@ -122,7 +123,7 @@ impl Succession {
         for _ in 0..vgpus {
             let (said, mut files) = self.hear()?;
             let Handed::Vgpu(vgpu) = said else { return Err(unexpected(&said)) };
-            let HandedVgpu { name, shell, state, written } = *vgpu;
+            let HandedVgpu { name, shell, state, code, written } = *vgpu;
             let mut next = |what: &str| {
                 let missing = || HostError::Upgrade(format!("vGPU {name}: a descriptor is missing: {what}"));
                 files.pop_front().ok_or_else(missing)
@@ -134,7 +135,15 @@ impl Succession {
                 runs.into_iter().for_each(|(start, end)| set.insert(start..end));
                 set
             });
-            let device = HandedDevice { state: Becomes::Whole(state.0), files: memories, written };
+            let mut kept = Vec::with_capacity(code.len());
+            for engine in code.into_iter().rev() {
+                let missing =
+                    || HostError::Upgrade(format!("vGPU {name}: a descriptor is missing: compiled code"));
+                let file = files.pop_back().ok_or_else(missing)?;
+                kept.push(KeptFile { engine, file: file.into() });
+            }
+            let device =
+                HandedDevice { state: Becomes::Whole(state.0), files: memories, written, code: kept };
             let connection = HandedConnection { stream, shell, files };
             self.inheritance.add(name, Arrived { connection, device, ledger: None });
         }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use crate::migration::memory::MovingMemory;
+use crate::vgpu::engines::kept_code::KeptFile;
 use crate::vgpu::memory::vidmm::local_reader::LocalReader;
 
 /// What of a session moves with the pages.
@@ -14,6 +15,8 @@ pub struct Departing {
     pub memories: [Arc<dyn MovingMemory>; 2],
     /// The files that they lie in, by index; none where they lie in none.
     pub files: Option<[File; 2]>,
+    /// What drivers have compiled for it: goes to another daemon of this host alone.
+    pub code: Vec<KeptFile>,
     /// What reads local memory, where that is a device's own.
     pub local: Option<Arc<LocalReader>>,
 }

@@ -120,6 +120,11 @@ impl Departure {
         self.settings.peer.is_some()
     }
 
+    /// Whether a migration or a snapshot is under way.
+    pub fn is_under_way(&self) -> bool {
+        self.lock().phase != Phase::Idle
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
     }

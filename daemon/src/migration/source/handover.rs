@@ -9,6 +9,7 @@ use crate::migration::error::MigrationError;
 use crate::migration::handed::Becomes;
 use crate::migration::handed::HandedDevice;
 use crate::migration::passes::dirty_bitmap::DirtyBitmap;
+use crate::vgpu::engines::kept_code::KeptFile;
 
 /// Keeps migrations and snapshots of a vGPU from beginning while it is handed over, until it is dropped.
 pub struct Holding {
@@ -49,7 +50,8 @@ impl Holding {
         let [vram, evicted] = self.files()?;
         let files = [vram.try_clone()?, evicted.try_clone()?];
         let written = DirtyBitmap::begin_paused(self.job.departing.memories())?.into_pending();
-        Ok(HandedDevice { state: Becomes::Whole(state), files, written })
+        let code = self.job.departing.code.iter().map(KeptFile::try_clone).collect::<Result<_, _>>()?;
+        Ok(HandedDevice { state: Becomes::Whole(state), files, written, code })
     }
 
     fn files(&self) -> Result<&[File; 2], MigrationError> {

@@ -30,6 +30,7 @@ use super::strangers::Address;
 use super::strangers::displaced;
 use super::visit::Accepted;
 use super::visit::Visit;
+use crate::intake::Intake;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::connect::Door;
 use crate::migration::channel::connect::Visitor;
@@ -76,9 +77,9 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(vgpus: Vec<Arc<Arriving>>, patience: Patience) -> Self {
+    fn new(vgpus: Vec<Arc<Arriving>>, patience: Patience, intake: Arc<Intake>) -> Self {
         Self {
-            registry: Registry::new(vgpus),
+            registry: Registry::new(vgpus, intake),
             accepted: Accepted::default(),
             patience,
             failed: AtomicU64::new(0),
@@ -131,12 +132,17 @@ impl std::fmt::Debug for Arrivals {
 }
 
 impl Arrivals {
-    /// Takes what comes through `door` for these vGPUs.
+    /// Takes what comes through `door` for these vGPUs, as long as `intake` is open.
     ///
     /// # Errors
     /// A thread or descriptor cannot be had.
-    pub fn serve(door: Door, vgpus: Vec<Arc<Arriving>>, patience: Patience) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(vgpus, patience));
+    pub fn serve(
+        door: Door,
+        vgpus: Vec<Arc<Arriving>>,
+        patience: Patience,
+        intake: Arc<Intake>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(vgpus, patience, intake));
         let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
         let (its_shared, its_stop, its_bell) = (Arc::clone(&shared), Arc::clone(&stop), bell.try_clone()?);
         let address = door.address();
@@ -153,7 +159,7 @@ impl Arrivals {
     /// # Errors
     /// A descriptor cannot be had.
     pub fn without_door(vgpus: Vec<Arc<Arriving>>, patience: Patience) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(vgpus, patience));
+        let shared = Arc::new(Shared::new(vgpus, patience, Arc::default()));
         let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
         Ok(Self { shared, address: None, stop, bell, thread: None })
     }

@@ -11,6 +11,8 @@ use serde_json::json;
 
 use super::arriving::Arriving;
 use super::bundle::Bundle;
+use crate::intake::DRAINED;
+use crate::intake::Intake;
 use crate::migration::channel::message::Hello;
 use crate::migration::channel::peer_name::Credentials;
 use crate::migration::id::BundleId;
@@ -32,13 +34,14 @@ const SHOWN: usize = 100;
 
 /// Which bundles there are.
 pub(super) struct Registry {
+    intake: Arc<Intake>,
     vgpus: Mutex<Vec<Arc<Arriving>>>,
     entries: Mutex<Entries>,
 }
 
 impl Registry {
-    pub(super) fn new(vgpus: Vec<Arc<Arriving>>) -> Self {
-        Self { vgpus: Mutex::new(vgpus), entries: Mutex::default() }
+    pub(super) fn new(vgpus: Vec<Arc<Arriving>>, intake: Arc<Intake>) -> Self {
+        Self { intake, vgpus: Mutex::new(vgpus), entries: Mutex::default() }
     }
 
     /// Takes what comes for this one, too.
@@ -72,6 +75,9 @@ impl Registry {
         let none = || format!("there is no vGPU \"{}\" here", printable(&hello.vgpu, SHOWN));
         let vgpu = self.vgpu(&hello.vgpu).ok_or_else(none)?;
         vgpu.allow(credentials)?;
+        if self.intake.is_closed() {
+            return Err(DRAINED.to_owned());
+        }
         let version = vgpu.examine(hello)?;
         let mut entries = locked(&self.entries);
         if entries.past.contains(&hello.bundle) || entries.bundles.contains_key(&hello.bundle) {

@@ -1,5 +1,7 @@
-//! What the driver of a compute engine has compiled, kept over all its processes for as long as the session is.
+//! What the driver of a compute engine has compiled, kept over all its processes for as long as the session is, and over a daemon
+//! that is replaced or killed.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -12,6 +14,25 @@ use crate::vgpu::config::Config;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::budget::Purse;
+
+/// A log on its way to another daemon.
+#[derive(Debug)]
+pub struct KeptFile {
+    /// Place of its engine.
+    pub engine: u32,
+    /// The log.
+    pub file: File,
+}
+
+impl KeptFile {
+    /// Another descriptor of it.
+    ///
+    /// # Errors
+    /// None could be had.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { engine: self.engine, file: self.file.try_clone()? })
+    }
+}
 
 /// The log of one engine, and what was charged for it: as much as it can ever hold.
 #[derive(Debug)]
@@ -38,6 +59,15 @@ impl KeptCode {
                 Ok(None)
             }
         }
+    }
+
+    /// Goes on with what the same VM's engine has compiled under a daemon before this one. Nothing was given the log yet.
+    ///
+    /// # Errors
+    /// The operator wants a log of another size, or it is none.
+    pub fn adopt(&mut self, file: File) -> io::Result<()> {
+        self.log = Arc::new(CodeLog::kept(file, self.log.mib())?);
+        Ok(())
     }
 
     /// The log.

@@ -5,6 +5,7 @@ use super::builder::Built;
 use super::invalid::ages;
 use crate::vgpu::config::Config;
 use crate::vgpu::control::devices::Devices;
+use crate::vgpu::engines::kept_code::KeptFile;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::memory::save_areas::Areas;
 use crate::vgpu::memory::segments::Segments;
@@ -75,6 +76,25 @@ fn refuse(config: &Config, error: RestoreError) -> RestoreError {
 /// Takes a place in local memory of a device's own for contents that come: see [`Allocations::claim_local`](crate::vgpu::memory::vidmm::allocations::Allocations::claim_local).
 pub fn claim_local(session: &mut Session, offset: u64, length: u64) -> Option<Claimed> {
     session.vm.memory.allocations.claim_local(offset, length)
+}
+
+/// What drivers have compiled for the session, for another daemon.
+///
+/// # Errors
+/// No descriptor could be had.
+pub fn kept_code(session: &Session) -> io::Result<Vec<KeptFile>> {
+    session.vm.engines.kept_code()
+}
+
+/// Goes on with what drivers have compiled for the same VM under a daemon before this one, before any engine begins. What is none is
+/// left: its engine compiles anew.
+pub fn adopt_code(session: &mut Session, code: Vec<KeptFile>) {
+    for kept in code {
+        let engine = kept.engine;
+        if let Err(error) = session.vm.engines.adopt_code(kept) {
+            log::warn!("{}: what engine {engine} has compiled is lost: {error}", session.vm.config.name);
+        }
+    }
 }
 
 /// What was taken for contents that come is not needed: no state takes it.
