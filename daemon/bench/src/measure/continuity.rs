@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   upgrades   guests whose work never stops: the longest wait of each queue for one piece of it, upgrade by upgrade
+//!   idle       64 VMs of one daemon that have nothing to do
 //!   kills      from the kill until a device that is opened anew has done its first work; beside the bare start of a daemon
 //! ```
 
@@ -23,6 +24,7 @@ use anyhow::Context;
 use campanile_guest::percentiles::Percentiles;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
+use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_test_vmm::options::VmOptions;
@@ -33,10 +35,15 @@ use rustix::process::kill_process;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::cpu_time;
 use super::daemon::DaemonProcess;
 
 /// How long anything may take before it counts as never.
 const LIMIT: Duration = Duration::from_secs(60);
+/// VMs of the daemon that has nothing to do.
+const IDLE_VMS: usize = 64;
+/// For how long it is looked at.
+const IDLE_TIME: Duration = Duration::from_secs(3);
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,12 +56,27 @@ pub struct Continuity {
     pub upgrade_user_mode_stall_ns: Percentiles,
     /// The same of a kernel-mode queue.
     pub upgrade_kernel_mode_stall_ns: Percentiles,
+    /// The same of a user-mode queue whose work is a kernel: its engine opens a driver and has the kernel made again.
+    pub upgrade_kernels_stall_ns: Percentiles,
     /// How long the devices stood still, by the predecessor's own account.
     pub upgrade_stood_still_ns: Percentiles,
     /// From the kill until a guest that looks for it has learnt that its device is lost.
     pub kill_to_loss_ns: Percentiles,
     /// From the kill until a device that is opened anew has done an empty buffer.
     pub kill_to_new_device_ns: Percentiles,
+    /// A daemon of many VMs, none of which has anything to do.
+    pub idle: Idle,
+}
+
+/// What VMs cost that have a device open, and nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Idle {
+    /// VMs of one daemon.
+    pub vms: usize,
+    /// CPU time of the daemon and its engines, in percent of one CPU.
+    pub cpu_percent: f64,
+    /// Resident memory of the daemon's process for each VM: what it has more than without them.
+    pub resident_bytes_per_vm: u64,
 }
 
 impl fmt::Display for Continuity {
@@ -63,9 +85,16 @@ impl fmt::Display for Continuity {
         writeln!(f, "start of a daemon          {}", self.daemon_start_ns)?;
         writeln!(f, "upgrade: user-mode stall   {}", self.upgrade_user_mode_stall_ns)?;
         writeln!(f, "upgrade: kernel-mode stall {}", self.upgrade_kernel_mode_stall_ns)?;
+        writeln!(f, "upgrade: with kernels      {}", self.upgrade_kernels_stall_ns)?;
         writeln!(f, "upgrade: stood still       {}", self.upgrade_stood_still_ns)?;
         writeln!(f, "kill to loss               {}", self.kill_to_loss_ns)?;
-        writeln!(f, "kill to a new device       {}", self.kill_to_new_device_ns)
+        writeln!(f, "kill to a new device       {}", self.kill_to_new_device_ns)?;
+        let Idle { vms, cpu_percent, resident_bytes_per_vm } = self.idle;
+        writeln!(
+            f,
+            "{vms} idle VMs: {cpu_percent:.2} % of a CPU, and {} KiB of memory each",
+            resident_bytes_per_vm >> 10
+        )
     }
 }
 
@@ -90,10 +119,31 @@ struct Waits {
     done: AtomicUsize,
 }
 
-/// Both queues, and the upgrade that is under way.
+/// What a queue does over and over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Nothing, rung by doorbell.
+    UserMode,
+    /// Nothing, submitted.
+    KernelMode,
+    /// A kernel, rung by doorbell.
+    Kernels,
+}
+
+impl Work {
+    const ALL: [Self; 3] = [Self::UserMode, Self::KernelMode, Self::Kernels];
+}
+
+/// What one kernel stores.
+const KERNEL: &str = "@group(0) @binding(0) var<storage, read_write> data: array<u32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) { data[id.x] = data[id.x] * 3u + 1u; }";
+/// Bytes that it stores to.
+const KERNEL_BYTES: u64 = 4096;
+
+/// The queues, and the upgrade that is under way.
 #[derive(Debug)]
 struct Streams {
-    waits: [Waits; 2],
+    waits: [Waits; 3],
     round: AtomicUsize,
     is_over: AtomicBool,
 }
@@ -101,23 +151,33 @@ struct Streams {
 impl Streams {
     fn new(rounds: usize) -> Self {
         let none = || Waits { longest: Mutex::new(vec![Duration::ZERO; rounds]), done: AtomicUsize::new(0) };
-        Self { waits: [none(), none()], round: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
+        Self { waits: [none(), none(), none()], round: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
     }
 
     /// Has a queue do one piece of work after the other, until it is over.
-    fn run(&self, device: &Device, by_doorbell: bool) -> anyhow::Result<()> {
-        let waits = &self.waits[usize::from(!by_doorbell)];
-        let context = device.create_context(Node::Copy)?;
-        let empty = CommandBuffer::new();
-        let mut user =
-            by_doorbell.then(|| context.create_user_queue(&QueueOptions::default())).transpose()?;
+    fn run(&self, device: &Device, work: Work) -> anyhow::Result<()> {
+        let waits = &self.waits[work as usize];
+        let node = if work == Work::Kernels { Node::Compute } else { Node::Copy };
+        let context = device.create_context(node)?;
+        let mut commands = CommandBuffer::new();
+        let buffer = device.create_buffer(KERNEL_BYTES)?;
+        let _kernel = if work == Work::Kernels {
+            let kernel = device.create_kernel(&KernelSource::wgsl(KERNEL))?;
+            commands.dispatch(&kernel, [1; 3], &[buffer.binding(0)], &[])?;
+            Some(kernel)
+        } else {
+            None
+        };
+        let mut user = (work != Work::KernelMode)
+            .then(|| context.create_user_queue(&QueueOptions::default()))
+            .transpose()?;
         let mut kernel = context.create_kernel_queue()?;
         while !self.is_over.load(Ordering::Relaxed) {
             let begun = Instant::now();
             if let Some(user) = &mut user {
-                user.submit(&empty)?.wait(Some(LIMIT))?;
+                user.submit(&commands)?.wait(Some(LIMIT))?;
             } else {
-                let ticket = kernel.submit(&empty)?;
+                let ticket = kernel.submit(&commands)?;
                 kernel.wait(ticket, Some(LIMIT))?;
             }
             let waited = begun.elapsed();
@@ -150,17 +210,18 @@ impl Subject {
         pid.context("the daemon says no number of its process")
     }
 
-    /// The longest waits of both queues in each upgrade, and how long devices stood still.
-    fn upgrade(&self, rounds: usize) -> anyhow::Result<[Vec<Duration>; 3]> {
-        let devices = [Device::open(self.vm.open("stream")?)?, Device::open(self.vm.open("stream")?)?];
+    /// The longest waits of each queue in each upgrade, and how long devices stood still.
+    fn upgrade(&self, rounds: usize) -> anyhow::Result<[Vec<Duration>; 4]> {
+        let open = || anyhow::Ok(Device::open(self.vm.open("stream")?)?);
+        let devices = [open()?, open()?, open()?];
         let streams = Streams::new(rounds);
         let mut stood = Vec::with_capacity(rounds);
         thread::scope(|scope| {
-            let run = |(device, by_doorbell)| {
+            let run = |(device, work)| {
                 let streams = &streams;
-                scope.spawn(move || streams.run(device, by_doorbell))
+                scope.spawn(move || streams.run(device, work))
             };
-            let threads: Vec<_> = devices.iter().zip([true, false]).map(run).collect();
+            let threads: Vec<_> = devices.iter().zip(Work::ALL).map(run).collect();
             let upgraded = (0..rounds).try_for_each(|round| {
                 streams.go_on()?;
                 streams.round.store(round, Ordering::Relaxed);
@@ -175,9 +236,9 @@ impl Subject {
             };
             upgraded.and(threads.into_iter().try_for_each(ended))
         })?;
-        let [user, kernel] =
+        let [user, kernel, kernels] =
             streams.waits.map(|waits| waits.longest.into_inner().unwrap_or_else(PoisonError::into_inner));
-        Ok([user, kernel, stood])
+        Ok([user, kernel, kernels, stood])
     }
 
     /// Kills the daemon; when its guest has learnt that, and when it works again.
@@ -198,6 +259,34 @@ impl Subject {
     }
 }
 
+/// Resident memory of a process, bytes.
+fn resident(pid: u32) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kib.context("a status file without VmRSS")? << 10)
+}
+
+/// So many VMs of one daemon open a device each, and have nothing to do.
+fn idle(settings: &[OsString], vms: usize) -> anyhow::Result<Idle> {
+    let daemon = DaemonProcess::with_vgpus(&vec![""; vms], settings)?;
+    let before = resident(daemon.pid())?;
+    let connect = |vgpu| {
+        let vm = LoopbackVm::connect(daemon.socket_of(vgpu), &VmOptions::default())?;
+        Ok(Device::open(vm.open("idle")?)?)
+    };
+    let devices: Vec<Device> = (0..vms).map(connect).collect::<anyhow::Result<_>>()?;
+    // What they began has ended by then.
+    thread::sleep(IDLE_TIME);
+    let (used, begun) = (cpu_time::used(daemon.pid())?, Instant::now());
+    thread::sleep(IDLE_TIME);
+    let used = cpu_time::used(daemon.pid())?.saturating_sub(used);
+    let cpu_percent = used.as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0;
+    let more = resident(daemon.pid())?.saturating_sub(before);
+    drop(devices);
+    Ok(Idle { vms, cpu_percent, resident_bytes_per_vm: more / vms.max(1) as u64 })
+}
+
 /// Replaces a daemon with these settings under two streams of work so often, and kills it so often: at most 5 times, since its keeper gives
 /// up one that is killed more often within 10 s.
 ///
@@ -214,7 +303,7 @@ pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Continuit
     let daemon = DaemonProcess::start(&kept)?;
     let vm = LoopbackVm::connect(daemon.socket(), &VmOptions::default()).context("attaching a guest")?;
     let subject = Subject { daemon, vm };
-    let [user, kernel, stood] = subject.upgrade(rounds)?;
+    let [user, kernel, kernels, stood] = subject.upgrade(rounds)?;
     let (mut losses, mut again) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     for _ in 0..rounds {
         let (lost, works) = subject.kill()?;
@@ -226,8 +315,10 @@ pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Continuit
         daemon_start_ns: Percentiles::of(starts),
         upgrade_user_mode_stall_ns: Percentiles::of(user),
         upgrade_kernel_mode_stall_ns: Percentiles::of(kernel),
+        upgrade_kernels_stall_ns: Percentiles::of(kernels),
         upgrade_stood_still_ns: Percentiles::of(stood),
         kill_to_loss_ns: Percentiles::of(losses),
         kill_to_new_device_ns: Percentiles::of(again),
+        idle: idle(settings, IDLE_VMS)?,
     })
 }

@@ -20,7 +20,6 @@ use epoll::Events;
 use super::barrier::Barrier;
 use super::barrier::Reached;
 use super::device_moves::DeviceMoves;
-use super::kept_code::KeptFile;
 use super::pending::Action;
 use super::pending::MAX_PENDING;
 use super::pending::Pending;
@@ -105,25 +104,6 @@ impl Engines {
     /// The engines that there may be: all nodes of each physical adapter.
     pub fn addresses(&self) -> impl Iterator<Item = EngineAddress> + use<> {
         EngineAddress::all(self.adapters)
-    }
-
-    /// The logs of what their drivers have compiled, for another daemon.
-    ///
-    /// # Errors
-    /// No descriptor could be had.
-    pub fn kept_code(&self) -> io::Result<Vec<KeptFile>> {
-        let logs =
-            (0..).zip(&self.slots).filter_map(|(engine, slot)| Some((engine, slot.kept.as_ref()?.log())));
-        logs.map(|(engine, log)| Ok(KeptFile { engine, file: log.file().try_clone()? })).collect()
-    }
-
-    /// Goes on with such a log, where the engine has one here.
-    ///
-    /// # Errors
-    /// It cannot be that engine's: then it has an empty one.
-    pub fn adopt_code(&mut self, kept: KeptFile) -> io::Result<()> {
-        let slot = usize::try_from(kept.engine).ok().and_then(|engine| self.slots.get_mut(engine));
-        slot.and_then(|slot| slot.kept.as_mut()).map_or(Ok(()), |own| own.adopt(kept.file))
     }
 
     /// What engines must pass before the contents of memory that moves may be copied.

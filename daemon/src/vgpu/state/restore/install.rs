@@ -83,16 +83,23 @@ pub fn claim_local(session: &mut Session, offset: u64, length: u64) -> Option<Cl
 /// # Errors
 /// No descriptor could be had.
 pub fn kept_code(session: &Session) -> io::Result<Vec<KeptFile>> {
-    session.vm.engines.kept_code()
+    let engines = &session.vm.engines;
+    let logs = (0..).zip(engines.addresses()).filter_map(|(engine, at)| {
+        let log = engines[at.index()].kept.as_ref()?.log();
+        Some((engine, log))
+    });
+    logs.map(|(engine, log)| Ok(KeptFile { engine, file: log.file().try_clone()? })).collect()
 }
 
 /// Goes on with what drivers have compiled for the same VM under a daemon before this one, before any engine begins. What is none is
 /// left: its engine compiles anew.
 pub fn adopt_code(session: &mut Session, code: Vec<KeptFile>) {
-    for kept in code {
-        let engine = kept.engine;
-        if let Err(error) = session.vm.engines.adopt_code(kept) {
-            log::warn!("{}: what engine {engine} has compiled is lost: {error}", session.vm.config.name);
+    let vm = &mut session.vm;
+    for KeptFile { engine, file } in code {
+        let at = vm.engines.addresses().nth(usize::try_from(engine).unwrap_or(usize::MAX));
+        let Some(own) = at.and_then(|at| vm.engines[at.index()].kept.as_mut()) else { continue };
+        if let Err(error) = own.adopt(file) {
+            log::warn!("{}: what engine {engine} has compiled is lost: {error}", vm.config.name);
         }
     }
 }
