@@ -12,6 +12,7 @@ use super::gantt;
 use super::gantt::Timeline;
 use super::gantt::label;
 use super::migration;
+use super::output::print;
 use super::table::Table;
 use super::trace;
 use super::vram;
@@ -23,9 +24,9 @@ pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
         let time = Duration::from_secs(*seconds);
         let result = trace::record(&arguments.control, vgpu.as_deref(), perfetto, time)?;
         if arguments.json {
-            println!("{}", serde_json::to_string_pretty(&result)?);
+            print(&format!("{}\n", serde_json::to_string_pretty(&result)?))?;
         } else {
-            print!("{}", lines(&result));
+            print(&lines(&result))?;
         }
         return Ok(());
     }
@@ -38,18 +39,19 @@ pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
         std::fs::write(file, picture).with_context(|| format!("writing {}", file.display()))?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&result)?);
+        print(&format!("{}\n", serde_json::to_string_pretty(&result)?))?;
         return Ok(());
     }
-    match &arguments.verb {
-        Verb::Vram => print!("{}", vram::picture(&result)),
-        Verb::Status => print!("{}", status(&result)),
-        Verb::Metrics => print!("{}", metrics(&result)),
-        Verb::Drain { .. } => print!("{}", drain::describe(&result)),
-        Verb::Migration => print!("{}", migration::describe(&result)),
-        Verb::Timeline { .. } => print!("{}", timeline(&serde_json::from_value(result)?)),
-        _ => print!("{}", lines(&result)),
-    }
+    let text = match &arguments.verb {
+        Verb::Vram => vram::picture(&result),
+        Verb::Status => status(&result),
+        Verb::Metrics => metrics(&result),
+        Verb::Drain { .. } => drain::describe(&result),
+        Verb::Migration => migration::describe(&result),
+        Verb::Timeline { .. } => timeline(&serde_json::from_value(result)?),
+        _ => lines(&result),
+    };
+    print(&text)?;
     Ok(())
 }
 
@@ -77,7 +79,11 @@ fn lines(result: &Value) -> String {
     match result {
         Value::Object(fields) => fields
             .iter()
-            .map(|(name, value)| format!("{}: {}\n", name.replace('_', " "), word(value)))
+            .map(|(name, value)| {
+                let value =
+                    if list(value).is_empty() && value.is_array() { "none".to_owned() } else { word(value) };
+                format!("{}: {value}\n", name.replace('_', " "))
+            })
             .collect(),
         other => format!("{}\n", word(other)),
     }
@@ -298,5 +304,6 @@ mod tests {
     #[test]
     fn other_answers_are_a_line_each() {
         assert_eq!(lines(&json!({ "engines_reset": ["copy", "compute"] })), "engines reset: copy, compute\n");
+        assert_eq!(lines(&json!({ "needs_restart": [] })), "needs restart: none\n");
     }
 }

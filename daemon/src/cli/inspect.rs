@@ -2,14 +2,13 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::io::Write;
-use std::io::stdout;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::Context;
 
 use super::args::InspectArguments;
+use super::output::print;
 use crate::migration::channel::frame::MAGIC;
 use crate::migration::file::read;
 use crate::migration::inspect;
@@ -31,7 +30,7 @@ pub fn run(arguments: &InspectArguments) -> anyhow::Result<()> {
     // One byte more says that there are too many.
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).with_context(name)?;
     let text = inspect::describe(&bytes).with_context(name)?;
-    stdout().write_all(text.as_bytes())?;
+    print(&text)?;
     Ok(())
 }
 
@@ -51,6 +50,6 @@ fn pages(path: &Path) -> anyhow::Result<()> {
     if let Some(state) = &contents.state {
         text.push_str(&inspect::describe(state)?);
     }
-    stdout().write_all(text.as_bytes())?;
+    print(&text)?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::asking;
+use super::output::print;
 use super::replug;
 use super::replug::ReplugArguments;
 use crate::config::size::parse_size;
@@ -180,7 +181,8 @@ pub fn migrate(arguments: &MigrateArguments) -> anyhow::Result<()> {
     loop {
         let line = departure(&of);
         if line != told {
-            println!("{line}");
+            // How it went is in the exit code, too; it goes on where this cannot be said.
+            let _unsaid = print(&format!("{line}\n"));
             told = line;
         }
         match of["phase"].as_str() {
@@ -206,12 +208,13 @@ pub fn snapshot(arguments: &SnapshotArguments) -> anyhow::Result<()> {
     let file = std::path::absolute(&arguments.file)?;
     let verb = Verb::Snapshot { vgpu: arguments.vgpu.clone(), file };
     let taken = asking::ask(&arguments.control, &verb)?;
-    println!(
-        "{}: {} pages in {} passes, {}",
+    let text = format!(
+        "{}: {} pages in {} passes, {}\n",
         taken["file"].as_str().unwrap_or_default(),
         taken["pages"],
         taken["passes"],
         mib(&taken["bytes"])
     );
+    print(&text)?;
     Ok(())
 }

@@ -26,6 +26,7 @@ pub mod log_format;
 pub mod log_level;
 pub mod migration;
 pub mod options;
+mod output;
 mod perfetto;
 pub mod qmp;
 mod reload;

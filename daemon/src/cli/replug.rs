@@ -22,6 +22,7 @@ use clap::Args;
 use serde_json::Value;
 use serde_json::json;
 
+use super::output::print;
 use super::qmp::Monitor;
 use super::qmp::QmpError;
 use crate::operator::client;
@@ -81,7 +82,8 @@ struct Teller {
 
 impl Teller {
     fn done(&mut self, step: &str) {
-        println!("{step}: {} ms", self.since.elapsed().as_millis());
+        // The VM is between two daemons: what cannot be said must not end this.
+        let _unsaid = print(&format!("{step}: {} ms\n", self.since.elapsed().as_millis()));
         self.since = Instant::now();
     }
 }
@@ -260,7 +262,7 @@ pub fn replug(control: &Path, vgpu: &str, as_vgpu: &str, arguments: &ReplugArgum
         let [returned, ended] = [after[0] - before[0].min(after[0]), after[1] - before[1].min(after[1])];
         if returned + ended >= parked {
             teller.done(&format!("6 return, {returned} programs"));
-            println!("all: {} ms", teller.begun.elapsed().as_millis());
+            let _unsaid = print(&format!("all: {} ms\n", teller.begun.elapsed().as_millis()));
             anyhow::ensure!(ended == 0, "{ended} programs have not come back, and were ended");
             return Ok(());
         }

@@ -68,7 +68,28 @@ fn a_configuration_that_is_wrong_changes_nothing_and_says_where() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{said}");
     assert!(said.contains("campanile.toml:9:7: ") && said.contains("1 to 100"), "{said}");
+    std::fs::remove_file(served.folder.config()).unwrap();
+    let output = served.ctl(&["reload"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("campanile.toml: cannot be read: No such file"), "{said}");
     assert_eq!(served.ask(&["status"])["vgpus"][0]["tuning"]["weight"], 100);
+}
+
+#[test]
+fn an_answer_that_finds_no_room_is_a_failure_that_says_so() {
+    let served = Served::with(&vgpu("a", ""));
+    let control = served.folder.file("control");
+    for verb in [&["status"][..], &["status", "--json"], &["vram"], &["metrics"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_campanile"));
+        command.args(["ctl", "--control", control.to_str().unwrap()]).args(verb).stdout(full);
+        let output =
+            command.stderr(std::process::Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains("writing to standard output: No space left"), "{said}");
+    }
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! What the command does: it looks at every device, tries it and measures it.
 
-use std::io::Write;
-use std::io::stdout;
 use std::time::Duration;
 
 use campanile_host_gpu::dirty::protect::Guard;
@@ -13,6 +11,7 @@ use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::error::VulkanError;
 use campanile_host_gpu::vulkan::info::Handle;
 
+use super::super::output::print;
 use super::super::vulkan_environment;
 use super::args::CheckGpuArguments;
 use super::report::DeviceReport;
@@ -39,7 +38,7 @@ pub fn run(arguments: &CheckGpuArguments) -> anyhow::Result<()> {
     } else {
         report.to_string()
     };
-    stdout().write_all(text.as_bytes())?;
+    print(&text)?;
     if report.serves { Ok(()) } else { Err(NoDeviceServes.into()) }
 }
 
