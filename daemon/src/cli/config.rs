@@ -1,7 +1,5 @@
 //! `campanile config`.
 
-use std::io::Write;
-use std::io::stdout;
 use std::path::Path;
 
 use super::args::ConfigArguments;
@@ -9,6 +7,7 @@ use super::args::ConfigCommand;
 use super::configured;
 use super::holding::EngineUser;
 use super::options::serve_options;
+use super::output::print;
 use crate::config::example;
 use crate::config::fault::Fault;
 use crate::config::fault::Faults;
@@ -16,6 +15,7 @@ use crate::config::fault::Place;
 use crate::confine::identity::Identity;
 use crate::host::check::objections;
 use crate::host::options::HostOptions;
+use crate::operator::http::address::Address;
 
 /// Runs it.
 ///
@@ -23,16 +23,22 @@ use crate::host::options::HostOptions;
 /// The configuration is wrong: all that is.
 pub fn run(arguments: &ConfigArguments) -> anyhow::Result<()> {
     match &arguments.command {
-        ConfigCommand::Example => stdout().write_all(example::text(&configured::options()).as_bytes())?,
+        ConfigCommand::Example => print(&example::text(&configured::options()))?,
         ConfigCommand::Check { file } => {
             let (options, notes) = check(file).map_err(|error| told(file, error))?;
             for note in notes {
                 eprintln!("note: {note}");
             }
-            println!("{}: {} vGPUs, no fault", file.display(), options.vgpus.len());
+            let vgpus = counted(options.vgpus.len(), "vGPU");
+            print(&format!("{}: {vgpus}, no fault\n", file.display()))?;
         }
     }
     Ok(())
+}
+
+/// A number of things, in words.
+fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// All faults on standard error, each a line as compilers write them, and their number.
@@ -41,7 +47,7 @@ fn told(file: &Path, error: anyhow::Error) -> anyhow::Error {
         Err(error) => error,
         Ok(faults) => {
             eprintln!("{faults}");
-            anyhow::anyhow!("{}: {} faults", file.display(), faults.0.len())
+            anyhow::anyhow!("{}: {}", file.display(), counted(faults.0.len(), "fault"))
         }
     }
 }
@@ -79,10 +85,19 @@ fn check(file: &Path) -> anyhow::Result<(HostOptions, Vec<Fault>)> {
     let folder =
         |path: &Path| path.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
     let sockets = options.vgpus.iter().map(|vgpu| (Some(vgpu.name.as_str()), "socket", folder(&vgpu.socket)));
+    // The state directory is made.
     let others = [
-        (None, "control", options.control.as_deref().and_then(folder)),
-        (None, "state-dir", options.state_dir.clone()),
+        ("control", options.control.as_deref()),
+        ("status", options.status.as_deref()),
+        (
+            "metrics",
+            match &options.metrics {
+                Some(Address::Unix(path)) => Some(path.as_path()),
+                Some(Address::Tcp(_)) | None => None,
+            },
+        ),
     ];
+    let others = others.map(|(option, path)| (None, option, path.and_then(folder)));
     let absent = sockets.chain(others).filter_map(|(vgpu, option, folder)| {
         let folder = folder.filter(|folder| !folder.is_dir())?;
         let text = format!("{option}: {} is no folder yet; the daemon does not make it", folder.display());

@@ -86,6 +86,10 @@ pub fn vgpus(configured: &Configured) -> Vec<VgpuOptions> {
 /// A file that is named cannot be used.
 pub fn serve_options(configured: &Configured) -> anyhow::Result<HostOptions> {
     let Configured { arguments, .. } = configured;
+    if arguments.vram.is_some() && arguments.socket.is_none() {
+        configured
+            .at("vram", Err(anyhow::anyhow!("--vram is of the vGPU of --socket, and there is none")))?;
+    }
     let options = configured.at("vulkan-driver", host_options(vgpus(configured), &arguments.engine))?;
     let migration = arguments.migration.settings(options.state_dir.as_deref());
     let migration = configured.at("migrate-cert", migration)?;

@@ -13,6 +13,7 @@ use super::files::Text;
 use super::kind::Kind;
 use super::known::Options;
 use super::known::nearest;
+use super::settings::Claim;
 use super::settings::PlacedVgpu;
 use super::settings::Setting;
 use super::settings::Settings;
@@ -93,6 +94,11 @@ impl Reader<'_> {
 
     fn wrong_kind(&mut self, name: &str, value: &Spanned<DeValue<'_>>, allowed: &str) {
         let found = value.get_ref().type_str();
+        if let DeValue::Integer(number) = value.get_ref()
+            && i64::from_str_radix(number.as_str(), number.radix()).is_err()
+        {
+            return self.fault(value.span(), &format!("{name}: the number {number} is too large"));
+        }
         self.fault(value.span(), &format!("{name}: this is of the type {found}; {allowed} is possible"));
     }
 
@@ -131,10 +137,15 @@ impl Reader<'_> {
                 self.value(known.name, known.kind, value, &mut draft);
             }
         }
+        let place = self.place(span);
+        let at = |key: &str| keys.get(key).unwrap_or(&place).clone();
+        settings.claims.push(Claim {
+            name: draft.name().map(|name| (name.to_owned(), at("name"))),
+            socket: draft.socket().map(|socket| (socket.to_owned(), at("socket"))),
+        });
         if self.faults.len() > before {
             return;
         }
-        let place = self.place(span);
         match draft.finish() {
             Ok(options) => settings.vgpus.push(PlacedVgpu { options, place, keys }),
             Err(error) => {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::num::ParseIntError;
 
 use clap::Arg;
 use clap::Command;
@@ -76,6 +77,10 @@ impl Options {
             (ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict, _, _) => Ok(()),
             (_, _, Some(ContextValue::Strings(values))) => {
                 Err(format!("{text:?} is not possible; {} are", values.join(", ")))
+            }
+            // What the standard library says of it is not for operators.
+            (_, Some(source), _) if source.is::<ParseIntError>() => {
+                Err(format!("{text:?} is not possible; a whole number from 0 on, and not too large, is"))
             }
             (_, Some(source), _) => {
                 // A range names the value itself.

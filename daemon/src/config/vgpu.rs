@@ -1,6 +1,7 @@
 //! A vGPU as the operator writes it: on the command line, and as a `[[vgpu]]` table of a file.
 
 use std::fmt;
+use std::path::Path;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -30,9 +31,20 @@ pub struct Key {
     take: fn(&mut Draft, &str) -> Result<(), String>,
 }
 
+/// Bytes of the longest name: names of cgroups and of stored descriptors have it in them, with each byte as up to three.
+const MAX_NAME: usize = 64;
+
 /// All keys, in the order in which people write them.
 pub const KEYS: [Key; 17] = [
-    key("name", Kind::Text, "Its name", |draft, value| fill(&mut draft.name, "name", value)),
+    key("name", Kind::Text, "Its name", |draft, value| {
+        if value.len() > MAX_NAME {
+            return Err(format!("a name of {} bytes; {MAX_NAME} are possible", value.len()));
+        }
+        if value.contains(char::is_control) {
+            return Err(format!("{value:?} has a control character; names have none"));
+        }
+        fill(&mut draft.name, "name", value)
+    }),
     key("socket", Kind::Path, "The socket to which its VMM connects", |draft, value| {
         fill(&mut draft.socket, "socket", value)
     }),
@@ -211,6 +223,11 @@ impl Draft {
     /// Its name, as far as it was said.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// Its socket, as far as it was said.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// The vGPU.

@@ -33,6 +33,16 @@ pub const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 /// Longest of all times that the operator can set: moments that far off can be counted.
 pub const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// Bytes of the longest path of a socket (unix(7): `sun_path` has 108, and the last is 0).
+const MAX_SOCKET_PATH: usize = 107;
+/// What is said of a second vGPU of a name.
+pub const NAME_TAKEN: &str = "another vGPU has this name";
+
+/// What is said of the second socket of a path.
+pub fn socket_taken(whose: &str, path: &Path, other: &str) -> String {
+    format!("{whose}: its socket {} is the one of {other}, too", path.display())
+}
+
 /// What of the options cannot be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Objection {
@@ -72,7 +82,7 @@ pub fn objections(options: &HostOptions) -> Vec<Objection> {
         of_vgpu(options, vgpu, &mut object);
         for other in &options.vgpus[..index] {
             if other.name == vgpu.name {
-                object("name", "another vGPU has this name".to_owned());
+                object("name", NAME_TAKEN.to_owned());
             }
         }
     }
@@ -132,13 +142,19 @@ fn time_objection(time: Duration) -> Option<String> {
     (time > MAX_TIME).then(|| format!("a time of {} s; a week, {most} s, is possible", time.as_secs()))
 }
 
-/// Each socket has one server.
+/// Each socket has one server, and a path that the kernel takes.
 fn sockets<'a>(options: &'a HostOptions) -> Vec<Objection> {
     let (mut known, mut all) = (BTreeMap::<&Path, String>::new(), Vec::new());
     let mut add = |path: &'a Path, vgpu: Option<&str>, option: &'static str| {
         let whose = vgpu.map_or_else(|| format!("--{option}"), |name| format!("vGPU {name}"));
+        let bytes = path.as_os_str().len();
+        if bytes > MAX_SOCKET_PATH {
+            let text =
+                format!("{whose}: its socket has a path of {bytes} bytes; {MAX_SOCKET_PATH} are possible");
+            all.push(Objection { vgpu: vgpu.map(str::to_owned), option, text });
+        }
         if let Some(other) = known.get(path) {
-            let text = format!("{whose}: its socket {} is the one of {other}, too", path.display());
+            let text = socket_taken(&whose, path, other);
             all.push(Objection { vgpu: vgpu.map(str::to_owned), option, text });
         } else {
             known.insert(path, whose);
@@ -180,6 +196,11 @@ fn of_daemon(options: &HostOptions, object: &mut impl FnMut(&'static str, String
     }
     if engines.count == 0 || usize::from(engines.count) > MAX_ENGINES {
         object("engines", format!("{} engines; 1 to {MAX_ENGINES} are possible", engines.count));
+    }
+    if let (Some(Address::Tcp(metrics)), Some(web)) = (&options.metrics, &options.web)
+        && metrics == web
+    {
+        object("web", format!("--web: its port {web} is the one of --metrics, too"));
     }
     if engines.local == LocalChoice::Device {
         local_memory::objections(options).into_iter().for_each(|(option, text)| object(option, text));

@@ -83,6 +83,71 @@ fn what_cannot_be_together_is_told_where_it_was_said() {
 }
 
 #[test]
+fn names_and_sockets_that_are_there_twice_are_told_also_where_something_else_is_wrong() {
+    let twice = "[[vgpu]]\nname = \"a\"\nsocket = \"@/a.sock\"\nvram = \"lots\"\n";
+    let folder = Folder::with(&format!("{}{twice}", vgpu("a")));
+    folder.write("conf.d/a.toml", &vgpu("a").replace("a.sock", "b.sock"));
+    let output = campanile(&["config", "check", &folder.config()]);
+    let (main, more) = (folder.config(), folder.file("conf.d/a.toml"));
+    let expected = [
+        format!("{main}:8:8: vram: \"lots\" is no size; write 512M or 2G"),
+        format!("{main}:6:1: vGPU a: another vGPU has this name"),
+        format!(
+            "{main}:7:1: vGPU a: its socket {0} is the one of vGPU a, too",
+            folder.file("a.sock").display()
+        ),
+        format!("{}:2:1: vGPU a: another vGPU has this name", more.display()),
+        format!("campanile: {main}: 4 faults"),
+    ];
+    assert_eq!(text(&output.stderr).lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_no_daemon_could_serve_is_told_and_counted() {
+    let named = |name: &str| vgpu("a").replace("name = \"a\"", &format!("name = \"{name}\""));
+    let long = "n".repeat(65);
+    for (config, place, why) in [
+        ("spin = -5\n".to_owned(), ":1:8: ", "spin: \"-5\" is not possible; a whole number"),
+        ("spin = 99999999999999999999\n".to_owned(), ":1:8: ", "99999999999999999999 is too large"),
+        ("vram = \"64M\"\ncontrol = \"@/c\"\n".to_owned(), ":1:1: ", "there is none"),
+        (
+            format!("metrics = \"tcp:127.0.0.1:9\"\nweb = \"127.0.0.1:9\"\n{}", vgpu("a")),
+            ":2:1: ",
+            "its port 127.0.0.1:9 is the one of --metrics, too",
+        ),
+        (named("\\u001b[31m"), ":2:8: ", "control character"),
+        (named(&long), ":2:8: ", "a name of 65 bytes; 64 are possible"),
+        (format!("control = \"/{long}/{long}\"\n"), ":1:1: ", "a path of 132 bytes; 107 are possible"),
+    ] {
+        let folder = Folder::with(&config);
+        let output = campanile(&["config", "check", &folder.config()]);
+        let (said, main) = (text(&output.stderr), folder.config());
+        let [fault, count] = &said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+        assert!(fault.starts_with(&format!("{main}{place}")) && fault.contains(why), "{said}");
+        assert_eq!(*count, format!("campanile: {main}: 1 fault"));
+        assert!(!said.contains('\u{1b}'), "{said:?}");
+    }
+}
+
+#[test]
+fn folders_that_must_be_there_first_are_noted_and_one_that_is_made_is_not() {
+    let sockets = "control = \"@/none/control\"\nstatus = \"@/status\"\nmetrics = \"unix:@/more/metrics\"\n";
+    let folder = Folder::with(&format!("{sockets}state-dir = \"@/state\"\n{}", vgpu("a")));
+    let output = campanile(&["config", "check", &folder.config()]);
+    let (said, main) = (text(&output.stderr), folder.config());
+    let note = |line: u32, what: &str, name: &str| {
+        let name = folder.file(name);
+        format!(
+            "note: {main}:{line}:1: {what}: {} is no folder yet; the daemon does not make it",
+            name.display()
+        )
+    };
+    let expected = [note(1, "control", "none"), note(3, "metrics", "more")];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(text(&output.stdout), format!("{main}: 1 vGPU, no fault\n"));
+}
+
+#[test]
 fn a_file_that_is_named_and_cannot_be_used_is_told_where_it_was_said() {
     let folder = Folder::with(&format!("spin = 5\nvulkan-driver = \"@/driver.json\"\n{}", vgpu("a")));
     let output = campanile(&["config", "check", &folder.config()]);
