@@ -99,11 +99,10 @@ pub struct EngineArguments {
     /// during a migration, which sends all memory first), off, or auto: the first of the first two that works.
     #[arg(long, value_name = "METHOD", default_value_t)]
     pub dirty_tracking: TrackingChoice,
-    /// Where local memory lies, which guests' CPUs do not see: host (a GPU works on it over its bus), device (the GPU's own; cannot
-    /// be migrated or saved yet), or auto: device where that is a card of its own, else host.
+    /// Where local memory lies, which guests' CPUs do not see: host (a GPU works on it over its bus), device (the GPU's own), or auto: device where that is a card of its own, else host.
     #[arg(long, value_name = "WHERE", default_value_t)]
     pub local_memory: LocalChoice,
-    /// Directory for reports on hangs, as JSON.
+    /// Directory for reports on hangs, as JSON; it is made where there is none.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Which policy says what runs next.
