@@ -21,9 +21,15 @@ pub enum HostError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The operator's socket could not be set up.
-    #[error("control socket")]
-    Control(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A socket of the operator's could not be set up.
+    #[error("{name} socket")]
+    Control {
+        /// Which of them.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Metrics cannot be served.
     #[error("metrics")]
     Metrics(#[source] Box<dyn std::error::Error + Send + Sync>),

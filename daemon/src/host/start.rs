@@ -209,9 +209,9 @@ impl Host {
         let handler = Arc::new(handler.changing(estate));
         let web = open_web(&options, &handler, &confiner, &reach(Role::Metrics))?;
         let serve = |listener: Result<Listener, SocketError>, access| {
-            let failed = |error: SocketError| HostError::Control(error.into());
-            let (listener, handler) = (listener.map_err(failed)?, Arc::clone(&handler));
             let name = Access::name(&access);
+            let failed = |error: SocketError| HostError::Control { name, source: error.into() };
+            let (listener, handler) = (listener.map_err(failed)?, Arc::clone(&handler));
             let serve = move || ControlSocket::serve(listener, handler, access);
             let socket = confiner.within(Role::Operator, &reach(Role::Operator), serve)?.map_err(failed)?;
             log::info!("{name} socket: {}", socket.path().display());

@@ -10,6 +10,7 @@ mod drain;
 mod kept_code;
 mod killed;
 mod metrics;
+mod places;
 mod preemptions;
 mod reload;
 mod schema;

@@ -106,6 +106,11 @@ impl Served {
         self.child.id()
     }
 
+    /// With what exit code it has ended, if it has.
+    pub(crate) fn has_ended(&mut self) -> Option<i32> {
+        self.child.try_wait().unwrap().map(|status| status.code().unwrap())
+    }
+
     pub(crate) fn ctl(&self, arguments: &[&str]) -> Output {
         let control = self.folder.file("control");
         campanile(&[&["ctl", "--control", control.to_str().unwrap()], arguments].concat())

@@ -88,3 +88,16 @@ fn a_disk_without_room_for_reports_costs_reports_and_nothing_else_until_there_is
     fs::remove_file(state.join("filled")).unwrap();
     assert_eq!((reset(&served), reports(&folder).len()), ([2, 1], 2));
 }
+
+#[test]
+fn a_state_directory_that_disappears_as_a_whole_costs_reports_and_nothing_else() {
+    let folder = Folder::with(CONFIG);
+    let served = served(Command::new(env!("CARGO_BIN_EXE_campanile")), folder);
+    assert_eq!(reset(&served), [1, 0], "the daemon has made it");
+    let state = served.folder.file("state");
+    fs::remove_dir_all(&state).unwrap();
+    assert_eq!(reset(&served), [1, 1]);
+    assert!(logs(&served, "No such file or directory"));
+    served.ask(&["reload"]);
+    assert!(!state.exists());
+}
