@@ -13,6 +13,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Result;
+use campanile_top::args::TopArguments;
+use clap::Args;
 use clap::Command;
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -29,8 +31,9 @@ fn write(folder: &Path) -> Result<()> {
     for made in [&pages, &completions] {
         fs::create_dir_all(made).with_context(|| format!("making {}", made.display()))?;
     }
+    let top = TopArguments::augment_args(Command::new("top"));
     let programs = [
-        ("campanile", campanile_daemon::cli::args::Arguments::command()),
+        ("campanile", campanile_daemon::cli::args::Arguments::command().subcommand(top)),
         ("campanile-guest", campanile_guest::args::Arguments::command()),
     ];
     for (name, program) in programs {
@@ -68,6 +71,7 @@ mod tests {
             ("campanile-serve", "\\-\\-vgpu"),
             ("campanile-ctl", "campanile\\-ctl\\-status(1)"),
             ("campanile-ctl-status", "\\-\\-json"),
+            ("campanile-top", "\\-\\-once"),
             ("campanile-guest", "campanile\\-guest\\-info(1)"),
             ("campanile-guest-run", "\\-\\-groups"),
         ] {
@@ -82,6 +86,9 @@ mod tests {
         }
         // Words that bash offers.
         let offered = read("completions/campanile");
-        assert!(offered.contains(" serve ") && !offered.contains(" engine "), "{offered}");
+        assert!(
+            offered.contains(" serve ") && offered.contains(" top ") && !offered.contains(" engine "),
+            "{offered}"
+        );
     }
 }

@@ -46,7 +46,6 @@ struct Arguments {
 enum Command {
     #[command(flatten)]
     Daemon(DaemonCommand),
-    /// Show what the vGPUs of a daemon do, on a terminal.
     Top(TopArguments),
     #[cfg(feature = "bench")]
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// `campanile top`.
+/// Show what the vGPUs of a daemon do, on a terminal.
 #[derive(Debug, Args)]
 pub struct TopArguments {
     /// The daemon's socket, as in `campanile serve --control PATH` or `--status PATH`.
