@@ -7,20 +7,20 @@ use crate::sample::Sample;
 /// Lines that are kept.
 const KEPT: usize = 200;
 
-/// Counts that are events, and how they are told.
-const TOLD: [(&str, &str); 12] = [
-    ("engines_reset", "engines reset"),
-    ("engines_lost", "engines lost"),
-    ("adapters_reset", "resets of everything"),
-    ("devices_lost", "devices lost"),
-    ("quarantines", "quarantined"),
-    ("timeouts_ignored", "timeouts ignored"),
-    ("broken_grants", "engines ended for their grant word"),
-    ("processes_blocked", "guest processes blocked"),
-    ("sessions", "VMMs connected"),
-    ("guest_resets", "resets by the guest"),
-    ("panics", "panics of the daemon"),
-    ("refused_by_budget", "refusals by the budget"),
+/// Counts that are events, and how one and several are told.
+const TOLD: [(&str, &str, &str); 12] = [
+    ("engines_reset", "engine reset", "engines reset"),
+    ("engines_lost", "engine lost", "engines lost"),
+    ("adapters_reset", "reset of everything", "resets of everything"),
+    ("devices_lost", "device lost", "devices lost"),
+    ("quarantines", "time quarantined", "times quarantined"),
+    ("timeouts_ignored", "timeout ignored", "timeouts ignored"),
+    ("broken_grants", "engine ended for its grant word", "engines ended for their grant word"),
+    ("processes_blocked", "guest process blocked", "guest processes blocked"),
+    ("sessions", "VMM connected", "VMMs connected"),
+    ("guest_resets", "reset by the guest", "resets by the guest"),
+    ("panics", "panic of the daemon", "panics of the daemon"),
+    ("refused_by_budget", "refusal by the budget", "refusals by the budget"),
 ];
 
 /// The newest lines.
@@ -32,9 +32,10 @@ impl Events {
     pub fn note(&mut self, time: &str, before: &Sample, after: &Sample) {
         for vgpu in &after.vgpus {
             let Some(was) = before.vgpus.iter().find(|was| was.name == vgpu.name) else { continue };
-            for (counter, words) in TOLD {
+            for (counter, one, several) in TOLD {
                 let count = |of: &crate::sample::Vgpu| of.counters.get(counter).copied().unwrap_or(0);
                 let more = count(vgpu).saturating_sub(count(was));
+                let words = if more == 1 { one } else { several };
                 if more > 0 {
                     self.0.push_back(format!("{time} {}: {more} {words}", vgpu.name));
                 }
@@ -74,6 +75,8 @@ mod tests {
         assert_eq!(events.newest().count(), 0);
         events.note("10:01", &sample(1), &sample(3));
         assert_eq!(events.newest().collect::<Vec<_>>(), ["10:01 a: 2 engines reset"]);
+        events.note("10:01", &sample(3), &sample(4));
+        assert_eq!(events.newest().next(), Some("10:01 a: 1 engine reset"));
         (0..2 * KEPT).for_each(|_| events.note("10:02", &sample(1), &sample(2)));
         assert_eq!(events.newest().count(), KEPT);
     }

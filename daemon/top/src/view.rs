@@ -45,7 +45,8 @@ pub fn draw(frame: &mut Frame<'_>, rows: &[Row], state: &State, events: &Events,
     .areas(frame.area());
     let paused = if state.is_paused { ", paused" } else { "" };
     let sorted = if state.is_reversed { ", reversed" } else { "" };
-    let title = format!("campanile top: {} vGPUs, by {}{sorted}{paused}", rows.len(), state.column.name());
+    let vgpus = if rows.len() == 1 { "vGPU" } else { "vGPUs" };
+    let title = format!("campanile top: {} {vgpus}, by {}{sorted}{paused}", rows.len(), state.column.name());
     frame.render_widget(Line::from(trouble.map_or(title, str::to_owned)).bold(), head);
     draw_rows(frame, table, &state.arrange(rows));
     let lines: Vec<Line<'_>> = events.newest().map(|line| Line::from(line.to_owned())).collect();
