@@ -20,20 +20,21 @@ use crate::blocks::Kind;
 use crate::blocks::pages;
 
 /// Why a block does not run here.
-const NEEDS: [(&str, &str); 7] = [
+const NEEDS: [(&str, &str); 6] = [
     ("vm", "a VM, and what runs in its guest"),
     ("root", "root, or an installed package, on a machine of its own"),
     ("build", "a build for release, minutes long; ci/full runs it in another way"),
     ("peer", "a second host, or a second VMM"),
     ("gpu-guest", "a guest with the device"),
     ("gpu", "a GPU of that name; tests of the command itself run it on the CPU driver"),
-    ("daemon", "a daemon with the installed configuration, which tests of its control API have"),
 ];
 
 /// The pages with blocks that run; each has a test of its own below.
-const RUN: [&str; 7] = [
+const RUN: [&str; 9] = [
     "README.md",
     "configuration.md",
+    "control-api.md",
+    "gpus.md",
     "guest-programs.md",
     "metrics.md",
     "serving.md",
@@ -92,6 +93,16 @@ fn the_commands_of_the_readme_run() {
 #[test]
 fn the_commands_about_configuration_run() {
     shell::run_page("configuration.md");
+}
+
+#[test]
+fn the_commands_about_the_control_api_run() {
+    shell::run_page("control-api.md");
+}
+
+#[test]
+fn the_commands_about_gpus_run() {
+    shell::run_page("gpus.md");
 }
 
 #[test]
