@@ -18,7 +18,6 @@ use super::chain_length::Length;
 use super::device_instance::Compiled;
 use super::device_instance::DeviceInstance;
 use super::device_instance::DispatchRequest;
-use super::device_instance::InstanceError;
 use super::device_instance::QueueLock;
 use super::device_instance::Resolved;
 use super::flight::Flight;
@@ -36,7 +35,6 @@ use crate::kernel::program::BufferAccess;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::vulkan::driver::Ticket;
-use crate::vulkan::request::DispatchError;
 use crate::vulkan::request::IN_FLIGHT;
 use crate::vulkan::request::Slice;
 
@@ -324,10 +322,12 @@ impl ComputeNode {
         let instance = self.instances.get_mut(instance).ok_or(Stop::fault(Fault::Driver))?;
         request.resolved.iter().try_for_each(|resolved| instance.import(space, resolved))?;
         instance.start(request, slices).map_err(|error| {
+            if error.is_of_the_driver() {
+                self.fail(&error);
+                return Stop::fault(Fault::Driver);
+            }
             log::debug!("a dispatch was refused: {error}");
-            let is_driver = matches!(error, InstanceError::Refused(DispatchError::Vulkan(_)));
-            self.is_lost |= is_driver;
-            Stop::fault(if is_driver { Fault::Driver } else { Fault::Bindings })
+            Stop::fault(Fault::Bindings)
         })
     }
 
@@ -360,10 +360,16 @@ impl ComputeNode {
         Ok(())
     }
 
+    /// The driver has failed: it is said once, and another process takes over.
+    fn fail(&mut self, error: &dyn std::error::Error) {
+        if !std::mem::replace(&mut self.is_lost, true) {
+            log::error!("the driver failed, and this engine with it: {error}");
+        }
+    }
+
     /// The driver has failed, and says no more of what is in flight.
     pub(super) fn lose(&mut self, error: &dyn std::error::Error) -> Fault {
-        log::debug!("the driver failed: {error}");
-        self.is_lost = true;
+        self.fail(error);
         self.flight.abandon();
         Fault::Driver
     }

@@ -117,6 +117,13 @@ pub enum VulkanError {
     },
 }
 
+impl VulkanError {
+    /// Whether nothing runs on the device any more, since it was lost.
+    pub(super) fn is_device_lost(&self) -> bool {
+        matches!(self, Self::DeviceLost { .. })
+    }
+}
+
 /// Turns the result of `call` into an error.
 pub(super) fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
     move |result| match result {

@@ -43,16 +43,27 @@ pub(crate) fn with_gpu_executor<F: FnOnce(Driver)>(body: F) {
 
 fn with_chosen<F>(run: impl FnOnce()) {
     let chosen = env::var_os("CAMPANILE_VULKAN_DRIVER").filter(|_| env::var_os("VK_DRIVER_FILES").is_none());
-    let Some(manifest) = chosen else { return run() };
+    if chosen.is_none() {
+        return run();
+    }
+    run_again::<F>(&[]);
+}
+
+/// Has the test whose closure `F` is run once more in a process of its own, on the chosen driver and with more variables.
+pub(crate) fn run_again<F>(variables: &[(&str, String)]) {
     let path = any::type_name::<F>();
     let test = path.strip_prefix("vulkan::").and_then(|path| path.strip_suffix("::{{closure}}"));
-    let output = Command::new(env::current_exe().expect("a test has a file"))
+    let mut command = Command::new(env::current_exe().expect("a test has a file"));
+    command
         .args(["--exact", test.expect("called with a closure of a test"), "--nocapture", "--include-ignored"])
-        .env("VK_DRIVER_FILES", manifest)
-        .env("LD_LIBRARY_PATH", env::var_os("CAMPANILE_VULKAN_LIBRARY_PATH").unwrap_or_default())
         .env("MESA_SHADER_CACHE_DISABLE", "true")
-        .output()
-        .expect("a test can run itself");
+        .envs(variables.iter().map(|(name, value)| (name, value)));
+    if let Some(manifest) = env::var_os("CAMPANILE_VULKAN_DRIVER").filter(|_| env::var_os("VK_DRIVER_FILES").is_none())
+    {
+        let libraries = env::var_os("CAMPANILE_VULKAN_LIBRARY_PATH").unwrap_or_default();
+        command.env("VK_DRIVER_FILES", manifest).env("LD_LIBRARY_PATH", libraries);
+    }
+    let output = command.output().expect("a test can run itself");
     let said = String::from_utf8_lossy(&output.stdout);
     print!("{said}");
     eprint!("{}", String::from_utf8_lossy(&output.stderr));

@@ -5,6 +5,7 @@ mod assembly;
 mod batches;
 mod bench;
 mod chains;
+mod faults;
 mod flight;
 #[path = "../../src/shader/tests/frame.rs"]
 mod frame;

@@ -318,9 +318,16 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // On a lost device nothing runs any more, and there is nothing to report to.
-        let _ = self.settle();
-        // SAFETY: nothing is pending; null handles are ignored.
+        if let Err(error) = self.settle()
+            && !error.is_device_lost()
+        {
+            log::error!("what a device runs is kept, since it may be under way: {error}");
+            let (programs, bound) = (std::mem::take(&mut self.programs), std::mem::take(&mut self.bound));
+            let layouts = std::mem::take(&mut self.layouts);
+            std::mem::forget((Arc::clone(&self.gpu), Arc::clone(&self.timeline), programs, bound, layouts));
+            return;
+        }
+        // SAFETY: nothing is pending, or the device is lost and nothing runs; null handles are ignored.
         unsafe { self.gpu.device.destroy_descriptor_pool(self.descriptor_pool, None) };
         // SAFETY: as above.
         unsafe { self.gpu.device.destroy_command_pool(self.command_pool, None) };

@@ -49,10 +49,12 @@ pub(in crate::vulkan) struct Filled {
 /// A command buffer for copies.
 pub(in crate::vulkan) struct Transfer {
     gpu: Arc<Gpu>,
-    timeline: Timeline,
+    timeline: Arc<Timeline>,
     pool: vk::CommandPool,
     commands: vk::CommandBuffer,
     submitted: u64,
+    /// The last submission is not known to have ended.
+    pending: bool,
     /// What the last submission uses, until it is known to have ended.
     held: Vec<Arc<Buffer>>,
 }
@@ -61,9 +63,9 @@ impl Transfer {
     /// One on the queue of `gpu`.
     pub(in crate::vulkan) fn new(gpu: &Arc<Gpu>) -> Result<Self, VulkanError> {
         let (pool, commands) = (vk::CommandPool::null(), vk::CommandBuffer::null());
-        let (timeline, held) = (Timeline::new(gpu)?, Vec::new());
+        let (timeline, held) = (Arc::new(Timeline::new(gpu)?), Vec::new());
         // From here on, `Drop` destroys what was made; destroying a null handle is a no-op.
-        let mut made = Self { gpu: Arc::clone(gpu), timeline, pool, commands, submitted: 0, held };
+        let mut made = Self { gpu: Arc::clone(gpu), timeline, pool, commands, submitted: 0, pending: false, held };
         let info = vk::CommandPoolCreateInfo::default()
             .queue_family_index(gpu.family)
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER);
@@ -132,13 +134,16 @@ impl Transfer {
         let value = self.submitted + 1;
         // SAFETY: recorded just now and not pending; what it uses is held until `value`.
         unsafe { self.gpu.submit(commands, &self.timeline, value) }?;
-        self.submitted = value;
+        (self.submitted, self.pending) = (value, true);
         self.settle()
     }
 
     /// Sleeps until nothing is pending.
     fn settle(&mut self) -> Result<(), VulkanError> {
-        self.timeline.wait(self.submitted, None)?;
+        if self.pending {
+            self.timeline.wait(self.submitted, None)?;
+            self.pending = false;
+        }
         self.held.clear();
         Ok(())
     }
@@ -157,9 +162,15 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        // On a lost device nothing runs any more, and there is nothing to report to.
-        let _ = self.settle();
-        // SAFETY: nothing is pending; a null handle is ignored.
+        if let Err(error) = self.settle()
+            && !error.is_device_lost()
+        {
+            log::error!("what a device copies is kept, since it may be under way: {error}");
+            let held = std::mem::take(&mut self.held);
+            std::mem::forget((Arc::clone(&self.gpu), Arc::clone(&self.timeline), held));
+            return;
+        }
+        // SAFETY: nothing is pending, or the device is lost and nothing runs; a null handle is ignored.
         unsafe { self.gpu.device.destroy_command_pool(self.pool, None) };
     }
 }
