@@ -32,6 +32,7 @@ use tempfile::TempDir;
 use crate::raw_queue::copy;
 use crate::raw_queue::fill;
 use crate::support::Ends;
+use crate::support::LOCAL_MEMORY;
 use crate::support::NEVER;
 use crate::support::until;
 
@@ -49,15 +50,23 @@ pub(crate) const SCATTER: &str = "
     }
     fn atomicless(at: u32, round: u32) { data[at] = round; }";
 
-/// Methods that work here.
+/// Methods that work here. No kernel notes what a device writes to memory of its own.
 pub(crate) fn methods() -> Vec<Method> {
     let all = [Method::BoundRanges, Method::WriteProtect, Method::ShadowCompare];
-    all.into_iter().filter(|method| method.has_planes() || Guard::new().is_ok()).collect()
+    let has_guard = !is_in_device() && Guard::new().is_ok();
+    all.into_iter().filter(|method| method.has_planes() || has_guard).collect()
+}
+
+/// Whether local memory is a device's own in all tests that do not ask for a place.
+fn is_in_device() -> bool {
+    std::env::var_os(LOCAL_MEMORY).is_some_and(|place| place == "device")
 }
 
 /// What `campanile serve --dirty-tracking METHOD` would be, with engines that stay awake.
 pub(crate) fn options(vgpus: Vec<VgpuOptions>, method: Method) -> HostOptions {
+    let place = if is_in_device() { "device" } else { "host" };
     let line = ["campanile", "serve", "--spin", "600000000", "--dirty-tracking", method.name()];
+    let line = line.into_iter().chain(["--local-memory", place]);
     let Command::Serve(arguments) = Arguments::try_parse_from(line).unwrap().command else {
         panic!("not serve")
     };

@@ -49,6 +49,11 @@ pub(crate) struct Guest {
     pub(crate) staging: Buffer,
 }
 
+/// A kernel that adds its index to each word.
+pub(crate) fn add() -> KernelSource<'static> {
+    KernelSource::wgsl(ADD)
+}
+
 impl Guest {
     pub(crate) fn on(device: Device, node: Node) -> Self {
         let context = device.create_context(node).unwrap();

@@ -18,6 +18,7 @@ mod dirty;
 mod dirty_costly;
 mod dirty_passes;
 mod dirty_resets;
+mod driver_faults;
 mod engine_settings;
 #[path = "../../../host-gpu/src/shader/tests/frame.rs"]
 mod frame;

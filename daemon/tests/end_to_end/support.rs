@@ -96,6 +96,11 @@ impl Daemon {
 
     /// With several vGPUs, named v0, v1, …, each with this of its own.
     pub(crate) fn with_specs(specs: &[&str], arguments: &[&str]) -> Self {
+        Self::changed(specs, arguments, |_| ())
+    }
+
+    /// As [`Self::with_specs`], started as `change` has it.
+    pub(crate) fn changed(specs: &[&str], arguments: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let count = specs.len();
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
@@ -119,7 +124,9 @@ impl Daemon {
         if !arguments.contains(&"--cpu-latency") {
             command.args(["--cpu-latency", "off"]);
         }
-        let child = command.args(arguments).stdin(Stdio::null()).spawn().unwrap();
+        command.args(arguments).stdin(Stdio::null());
+        change(&mut command);
+        let child = command.spawn().unwrap();
         let daemon = Self { child, folder };
         let begun = Instant::now();
         while !(0..count).all(|index| daemon.socket(index).exists()) {

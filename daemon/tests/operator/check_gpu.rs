@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::process::Output;
 
+use campanile_fault_layer::faults::Faults;
 use serde_json::Value;
 
 use crate::served::text;
@@ -107,4 +108,36 @@ fn without_a_driver_or_a_loader_it_ends_with_5_and_says_what_to_install() {
     let output = check(&["--vulkan-driver", missing.to_str().unwrap()], &[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("missing.json: No such file"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_driver_that_lacks_an_extension_cannot_serve_and_it_is_named_or_serves_without_what_it_gives() {
+    let folder = tempfile::tempdir().unwrap();
+    let faults = Faults::install(folder.path()).unwrap();
+    let [path, layers] = faults.environment();
+    let under = [(path.0, OsStr::new(&path.1)), (layers.0, OsStr::new(&layers.1))];
+    for name in ["VK_EXT_external_memory_host", "VK_EXT_robustness2"] {
+        faults.hide(&[name]).unwrap();
+        let output = check(&["--json", "--no-measure"], &under);
+        assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+        let report = json(&output);
+        let device = cpu(&report);
+        assert_eq!((&report["serves"], &device["serves"]), (&false.into(), &false.into()));
+        assert!(device["missing"].as_array().unwrap().contains(&name.into()), "{device}");
+        assert!(text(&check(&["--no-measure"], &under).stdout).contains(name));
+    }
+    faults.hide(&["VK_KHR_external_memory_fd"]).unwrap();
+    let output = check(&["--json", "--no-measure"], &under);
+    let report = json(&output);
+    let device = cpu(&report);
+    assert_eq!((output.status.code(), &device["serves"]), (Some(0), &true.into()));
+    let import = |method: &str| {
+        let imports = device["imports"].as_array().unwrap();
+        imports.iter().find(|import| import["method"] == method).unwrap()["works"].clone()
+    };
+    assert_eq!(
+        (import("host pointer"), import("opaque fd")),
+        (true.into(), Value::Null),
+        "it is not offered: {device}"
+    );
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0      lost: whether all devices are
-//!   64     per entry point: calls, which of them is to fail (0: none), with what, how many did
+//!   64     per entry point: calls, the first of them to fail (0: none), how many are to, with what, how many did
 //!   4096   names of hidden extensions, each with a NUL behind it
 //! ```
 #![allow(unsafe_code)]
@@ -30,7 +30,7 @@ pub(crate) const NAME: &str = "faults";
 
 const WORDS: usize = BYTES / 4;
 const FIRST: usize = 16;
-const EACH: usize = 4;
+const EACH: usize = 5;
 
 /// The file, mapped for as long as the process lives.
 #[derive(Debug, Clone, Copy)]
@@ -68,10 +68,10 @@ impl Control {
         self.0[0].store(is_lost.into(), Ordering::Release);
     }
 
-    /// Has call number `nth` from now on, counted from 1, of an entry point fail; 0 has none do so.
-    pub(crate) fn arm(&self, entry: usize, nth: u32, result: vk::Result) {
+    /// Has as many calls fail of an entry point, from number `nth` from now on, counted from 1; 0 has none do so.
+    pub(crate) fn arm(&self, entry: usize, nth: u32, times: u32, result: vk::Result) {
         self.word(entry, 1).store(0, Ordering::Release);
-        for (field, value) in [(0, 0), (2, result.as_raw().cast_unsigned()), (3, 0), (1, nth)] {
+        for (field, value) in [(0, 0), (2, result.as_raw().cast_unsigned()), (3, 0), (4, times), (1, nth)] {
             self.word(entry, field).store(value, Ordering::Release);
         }
     }
@@ -79,7 +79,9 @@ impl Control {
     /// Counts a call. What it is to fail with, if it is.
     pub(crate) fn count(&self, entry: usize) -> Option<vk::Result> {
         let call = self.word(entry, 0).fetch_add(1, Ordering::AcqRel) + 1;
-        if call != self.word(entry, 1).load(Ordering::Acquire) {
+        let first = self.word(entry, 1).load(Ordering::Acquire);
+        let times = self.word(entry, 4).load(Ordering::Acquire);
+        if first == 0 || !(first..first.saturating_add(times)).contains(&call) {
             return None;
         }
         self.word(entry, 3).fetch_add(1, Ordering::AcqRel);
@@ -107,7 +109,7 @@ impl Control {
     pub(crate) fn reset(&self) {
         self.set_lost(false);
         for entry in 0..ENTRIES.len() {
-            self.arm(entry, 0, vk::Result::SUCCESS);
+            self.arm(entry, 0, 0, vk::Result::SUCCESS);
         }
     }
 }
@@ -128,7 +130,7 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(NAME), vec![0; BYTES]).unwrap();
         let (test, layer) = (Control::open(&folder).unwrap(), Control::open(&folder).unwrap());
-        test.arm(3, 2, vk::Result::ERROR_DEVICE_LOST);
+        test.arm(3, 2, 1, vk::Result::ERROR_DEVICE_LOST);
         let results = [(); 3].map(|()| layer.count(3));
         assert_eq!(results, [None, Some(vk::Result::ERROR_DEVICE_LOST), None]);
         assert_eq!((test.calls(3), test.failed(3), test.calls(4)), (3, 1, 0));

@@ -1,7 +1,9 @@
 //! What tests arm the layer with.
 
 use std::fs;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -33,7 +35,8 @@ impl Faults {
     pub fn install(folder: &Path) -> io::Result<Self> {
         let own = std::env::current_exe()?;
         let built = own.ancestors().skip(1).map(|folder| folder.join(LIBRARY)).find(|path| path.exists());
-        let built = built.ok_or_else(|| io::Error::other(format!("{LIBRARY} is not beside {}", own.display())))?;
+        let built =
+            built.ok_or_else(|| io::Error::other(format!("{LIBRARY} is not beside {}", own.display())))?;
         fs::copy(built, folder.join(LIBRARY))?;
         let manifest = format!(
             r#"{{"file_format_version": "1.1.2", "layer": {{"name": "{LAYER}", "type": "GLOBAL",
@@ -43,6 +46,9 @@ impl Faults {
         );
         fs::write(folder.join("campanile_faults.json"), manifest)?;
         fs::write(folder.join(NAME), vec![0; BYTES])?;
+        // Engines run as a user of their own.
+        fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+        fs::set_permissions(folder.join(NAME), Permissions::from_mode(0o666))?;
         Self::at(folder)
     }
 
@@ -75,7 +81,13 @@ impl Faults {
     /// Has call number `nth` from now on, counted from 1, of an entry point fail. Whether there is such an entry point.
     #[must_use]
     pub fn arm(&self, name: &str, nth: u32, result: vk::Result) -> bool {
-        index(name).map(|entry| self.control.arm(entry, nth, result)).is_some()
+        index(name).map(|entry| self.control.arm(entry, nth, 1, result)).is_some()
+    }
+
+    /// Has that call fail, and all that follow it. Whether there is such an entry point.
+    #[must_use]
+    pub fn arm_from(&self, name: &str, nth: u32, result: vk::Result) -> bool {
+        index(name).map(|entry| self.control.arm(entry, nth, u32::MAX, result)).is_some()
     }
 
     /// Nothing fails any more, no device is lost, and no call was counted.

@@ -133,7 +133,7 @@ impl CopyProcess {
             let request = Request::Move { serial: self.serial, from, to, bytes: step };
             self.engine.request(&request, &[], &[]).map_err(io::Error::other)?;
             match self.hear(STEP_LIMIT)? {
-                Response::Moved { .. } => {}
+                Response::Moved { serial } if serial == self.serial => {}
                 Response::MoveRefused { reason, .. } => return Err(failed(reason)),
                 other => return Err(failed(format!("it says {other:?} where memory was to be copied"))),
             }

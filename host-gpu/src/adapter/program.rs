@@ -24,15 +24,17 @@ use crate::engine::channel::Channel;
 use crate::engine::message::Start;
 use crate::outside;
 
-/// The variables of the daemon that engines have, too: how the Vulkan loader finds drivers, and what is logged. Every other
-/// one stays with the daemon.
-pub const INHERITED: [&str; 6] = [
+/// The variables of the daemon that engines have, too: how the Vulkan loader finds drivers and layers, and what is logged. Every
+/// other one stays with the daemon.
+pub const INHERITED: [&str; 8] = [
     "LD_LIBRARY_PATH",
     "RUST_BACKTRACE",
     "RUST_LOG",
     "VK_ADD_DRIVER_FILES",
     "VK_DRIVER_FILES",
     "VK_ICD_FILENAMES",
+    "VK_INSTANCE_LAYERS",
+    "VK_LAYER_PATH",
 ];
 
 /// How to start engine processes.

@@ -58,7 +58,8 @@ pub(crate) fn run_again<F>(variables: &[(&str, String)]) {
         .args(["--exact", test.expect("called with a closure of a test"), "--nocapture", "--include-ignored"])
         .env("MESA_SHADER_CACHE_DISABLE", "true")
         .envs(variables.iter().map(|(name, value)| (name, value)));
-    if let Some(manifest) = env::var_os("CAMPANILE_VULKAN_DRIVER").filter(|_| env::var_os("VK_DRIVER_FILES").is_none())
+    if let Some(manifest) =
+        env::var_os("CAMPANILE_VULKAN_DRIVER").filter(|_| env::var_os("VK_DRIVER_FILES").is_none())
     {
         let libraries = env::var_os("CAMPANILE_VULKAN_LIBRARY_PATH").unwrap_or_default();
         command.env("VK_DRIVER_FILES", manifest).env("LD_LIBRARY_PATH", libraries);

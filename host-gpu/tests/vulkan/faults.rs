@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -32,14 +33,20 @@ use campanile_host_gpu::node::local_copies::allocate;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::import::HostRange;
 use campanile_host_gpu::vulkan::info::Handle;
+use campanile_host_gpu::vulkan::local::Copier;
 use campanile_host_gpu::vulkan::options::Executor;
 use campanile_host_gpu::vulkan::options::Options;
+use campanile_host_gpu::vulkan::request::Slice;
 use campanile_protocol::page_table::SegmentId;
 
+use crate::bench::bind;
 use crate::bench::map;
 use crate::bench::memfd;
+use crate::bench::memory;
+use crate::bench::pipeline;
 use crate::bench::run_again;
 use crate::bench::word;
+use crate::kernels::SPIN;
 use crate::scene::Scene;
 use crate::scene::dispatch;
 
@@ -103,7 +110,8 @@ fn life(executor: Executor) -> Result<(), String> {
     let options = Options { executor: Some(executor), ..Options::default() };
     let driver = Driver::open(&options).map_err(|error| text(&error))?;
     let exported = allocate(&driver, BYTES).map_err(|error| text(&error))?;
-    let local = LocalMemory { start: START, bytes: BYTES, evicted_bytes: 4096, passport: exported.passport() };
+    let local =
+        LocalMemory { start: START, bytes: BYTES, evicted_bytes: 4096, passport: exported.passport() };
     let other = driver.secondary().map_err(|error| text(&error))?;
     let descriptor = exported.descriptor.try_clone().unwrap();
     let mut copies = LocalCopies::new(other, local, descriptor).map_err(|error| text(&error))?;
@@ -137,7 +145,8 @@ fn copy(copies: &mut LocalCopies) -> Result<(), String> {
     let to = Side::Segment(SegmentId(5), &host, 0);
     copies.copy(Side::Local(START + 4092), to, 8).map_err(|error| error.to_string())?;
     assert_eq!((word(&host, 0), word(&host, 1)), (0, 7));
-    let range = HostRange { mapping: Arc::clone(&host), offset: 4096, length: 4096, access: Access::ReadWrite };
+    let range =
+        HostRange { mapping: Arc::clone(&host), offset: 4096, length: 4096, access: Access::ReadWrite };
     copies.copy_with(&range, START + 4096, true).map_err(|error| error.to_string())?;
     assert_eq!(word(&host, 1024), 7);
     Ok(())
@@ -201,6 +210,15 @@ fn chosen(calls: u32) -> Vec<u32> {
 
 fn each_call_fails_in_turn(faults: &Faults, executor: Executor) {
     let calls = dry_run(faults, executor);
+    let unused = ENTRIES.iter().zip(&calls).filter(|(_, calls)| **calls == 0).map(|(entry, _)| entry.name);
+    // Only the other executor asks for times, and only a driver with dma-bufs for what one can be.
+    let known = ["vkCreateQueryPool", "vkGetQueryPoolResults", "vkGetMemoryFdPropertiesKHR"];
+    let known = &known[if executor == Executor::Cpu { 0 } else { 2 }..];
+    assert_eq!(
+        unused.filter(|name| !known.contains(name)).collect::<Vec<_>>(),
+        [""; 0],
+        "not called in a life"
+    );
     let mut unsaid = Vec::new();
     for (entry, calls) in ENTRIES.iter().zip(calls) {
         println!("{}: {calls} calls", entry.name);
@@ -236,4 +254,90 @@ fn a_driver_that_runs_on_cpus_fails_each_call_in_turn() {
 #[test]
 fn a_driver_of_a_gpu_fails_each_call_in_turn() {
     with_faults(|faults| each_call_fails_in_turn(faults, Executor::Gpu));
+}
+
+#[test]
+fn what_may_still_run_is_not_freed_where_no_wait_succeeds() {
+    with_faults(|faults| {
+        collect();
+        let mut driver = Driver::open(&Options::default()).unwrap();
+        let (import, seen) = memory(&driver, 4096);
+        let kernel = pipeline(&driver, SPIN);
+        let turns = 50_000_000_u32.to_ne_bytes();
+        let bounds = [bind(0, &import, 0, 4096)];
+        let ticket = driver.dispatch(&kernel, &bounds, &turns, &Slice::whole([1; 3])).unwrap();
+        assert!(faults.arm_from("vkWaitSemaphores", 1, vk::Result::ERROR_OUT_OF_HOST_MEMORY));
+        let failed = driver.wait(ticket).unwrap_err().to_string();
+        assert!(failed.contains("vkWaitSemaphores"), "{failed}");
+        drop((driver, kernel, import));
+        assert!(logged().iter().any(|line| line.contains("what a device runs is kept")), "{:?}", logged());
+        while word(&seen, 0) == 0 {
+            std::thread::yield_now();
+        }
+        faults.reset();
+        let driver = Driver::open(&Options::default()).unwrap();
+        let [(from, _), (to, _)] = [(); 2].map(|()| memory(&driver, 4096));
+        let mut copier = Copier::new(&driver).unwrap();
+        assert!(faults.arm_from("vkWaitSemaphores", 1, vk::Result::ERROR_OUT_OF_HOST_MEMORY));
+        assert!(copier.copy(&from, &to, 4096).is_err());
+        drop((copier, from, to, driver));
+        assert!(logged().iter().any(|line| line.contains("what a device copies is kept")), "{:?}", logged());
+        faults.reset();
+    });
+}
+
+#[test]
+fn every_call_whose_failure_is_told_by_name_is_one_that_can_be_made_to_fail() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/vulkan/raw");
+    let mut named = BTreeSet::new();
+    for file in fs::read_dir(folder).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        let after = |before: &str| text.split(before).skip(1).map(str::to_owned).collect::<Vec<_>>();
+        for rest in after("failed(\"")
+            .into_iter()
+            .chain(after("format!(\"").into_iter().filter(|it| it.starts_with("vk")))
+        {
+            named.insert(rest.split(['"', ' ']).next().unwrap().to_owned());
+        }
+    }
+    assert!(named.len() > 20, "{named:?}");
+    let known: BTreeSet<String> = ENTRIES.iter().map(|entry| entry.name.to_owned()).collect();
+    assert_eq!(named, known);
+}
+
+#[test]
+fn a_device_without_an_extension_that_engines_need_is_refused_by_the_name_of_that() {
+    with_faults(|faults| {
+        for name in ["VK_EXT_external_memory_host", "VK_EXT_robustness2"] {
+            faults.hide(&[name]).unwrap();
+            let refused = Driver::open(&Options::default()).unwrap_err().to_string();
+            assert!(refused.contains(&format!(" lacks {name}")), "{refused}");
+        }
+        // Without what it may lack it works: one slice at a time, and no memory of its own to share.
+        faults.hide(&["VK_EXT_conditional_rendering", "VK_KHR_external_memory_fd"]).unwrap();
+        let mut driver = Driver::open(&Options::default()).unwrap();
+        driver.self_test().unwrap();
+        assert!(!driver.can_call_off());
+        let refused = driver.allocate(BYTES, Some(Handle::OpaqueFd)).unwrap_err().to_string();
+        assert!(refused.contains("exports none as opaque fd"), "{refused}");
+        faults.hide(&[]).unwrap();
+        assert!(Driver::open(&Options::default()).unwrap().can_call_off());
+    });
+}
+
+#[test]
+fn all_of_a_new_local_memory_is_zeroed_by_the_device_piece_by_piece() {
+    with_faults(|faults| {
+        let driver = Driver::open(&Options::default()).unwrap();
+        // Its contents are undefined, and on a CPU driver zero all the same: what is seen is that the device is told to.
+        let submits = |bytes| {
+            faults.reset();
+            drop(allocate(&driver, bytes).unwrap());
+            faults.calls("vkQueueSubmit")
+        };
+        assert_eq!([submits(4096), submits(64 << 20), submits(129 << 20)], [1, 1, 3]);
+        assert!(faults.arm("vkQueueSubmit", 1, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY));
+        let refused = allocate(&driver, 4096).unwrap_err().to_string();
+        assert!(refused.contains("vkQueueSubmit"), "memory that is not zero is not handed out: {refused}");
+    });
 }

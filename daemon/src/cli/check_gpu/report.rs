@@ -136,7 +136,10 @@ impl DeviceReport {
         };
         let exported = Handle::ALL.into_iter().map(|handle| ImportReport {
             method: handle.to_string(),
-            used_for: "device memory that outlives an engine; not used yet",
+            used_for: match handle {
+                Handle::OpaqueFd => "local memory, with --local-memory device",
+                Handle::DmaBuf => "nothing yet",
+            },
             offered: handles.has(handle),
             works: None,
             problem: None,

@@ -98,7 +98,7 @@ fn devices(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Drivers outside the system's folders.
+/// Drivers and layers outside the system's folders.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Drivers {
     manifests: Vec<PathBuf>,
@@ -108,7 +108,7 @@ struct Drivers {
 /// What a manifest says of interest here.
 #[derive(Deserialize)]
 struct Manifest {
-    #[serde(rename = "ICD")]
+    #[serde(rename = "ICD", alias = "layer")]
     driver: ManifestDriver,
 }
 
@@ -127,7 +127,7 @@ impl Drivers {
             variable(name).map(|value| env::split_paths(&value).collect::<Vec<_>>()).unwrap_or_default()
         };
         let mut drivers = Self::default();
-        for named in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].into_iter().flat_map(paths) {
+        for named in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LAYER_PATH"].into_iter().flat_map(paths) {
             for manifest in manifests_at(&named) {
                 drivers.libraries.extend(library_folder(&manifest));
             }
@@ -191,6 +191,12 @@ mod tests {
         assert_eq!(drivers.libraries, libraries);
         assert_eq!(drivers.manifests, [at("a.json"), at("b.json"), at("broken.json"), at("c.json")]);
         assert_eq!(Drivers::named_by(&|_| None), Drivers::default());
+        // A folder of layers.
+        fs::create_dir(at("layers")).unwrap();
+        fs::write(at("layers/e.json"), r#"{"layer": {"library_path": "../e/libe.so"}}"#).unwrap();
+        let layers = Drivers::named_by(&|name| (name == "VK_LAYER_PATH").then(|| at("layers").into()));
+        assert_eq!(layers.libraries, [at("layers/../e")]);
+        assert_eq!(layers.manifests, [at("layers")]);
     }
 
     #[test]

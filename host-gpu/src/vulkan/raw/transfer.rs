@@ -65,7 +65,8 @@ impl Transfer {
         let (pool, commands) = (vk::CommandPool::null(), vk::CommandBuffer::null());
         let (timeline, held) = (Arc::new(Timeline::new(gpu)?), Vec::new());
         // From here on, `Drop` destroys what was made; destroying a null handle is a no-op.
-        let mut made = Self { gpu: Arc::clone(gpu), timeline, pool, commands, submitted: 0, pending: false, held };
+        let mut made =
+            Self { gpu: Arc::clone(gpu), timeline, pool, commands, submitted: 0, pending: false, held };
         let info = vk::CommandPoolCreateInfo::default()
             .queue_family_index(gpu.family)
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER);
