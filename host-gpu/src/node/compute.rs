@@ -323,7 +323,7 @@ impl ComputeNode {
         request.resolved.iter().try_for_each(|resolved| instance.import(space, resolved))?;
         instance.start(request, slices).map_err(|error| {
             if error.is_of_the_driver() {
-                self.fail(&error);
+                fail(&mut self.is_lost, &error);
                 return Stop::fault(Fault::Driver);
             }
             log::debug!("a dispatch was refused: {error}");
@@ -360,16 +360,9 @@ impl ComputeNode {
         Ok(())
     }
 
-    /// The driver has failed: it is said once, and another process takes over.
-    fn fail(&mut self, error: &dyn std::error::Error) {
-        if !std::mem::replace(&mut self.is_lost, true) {
-            log::error!("the driver failed, and this engine with it: {error}");
-        }
-    }
-
     /// The driver has failed, and says no more of what is in flight.
     pub(super) fn lose(&mut self, error: &dyn std::error::Error) -> Fault {
-        self.fail(error);
+        fail(&mut self.is_lost, error);
         self.flight.abandon();
         Fault::Driver
     }
@@ -383,5 +376,12 @@ impl ComputeNode {
         self.note(0, 0);
         // What a driver that has failed still stores is unknown.
         if self.is_lost { Err(Fault::Driver) } else { outcome }
+    }
+}
+
+/// The driver has failed: it is said once, and another process takes over.
+fn fail(is_lost: &mut bool, error: &dyn std::error::Error) {
+    if !std::mem::replace(is_lost, true) {
+        log::error!("the driver failed, and this engine with it: {error}");
     }
 }
