@@ -154,3 +154,28 @@ fn memory_that_is_shorter_than_said_or_another_devices_is_refused() {
         }
     });
 }
+
+#[test]
+fn what_is_longer_than_a_piece_is_read_piece_by_piece() {
+    with_driver(|driver: Driver| {
+        let mut copies = copies(&driver);
+        for (index, piece) in (1..).zip(0..3) {
+            copies.fill(START + piece * 0x1_0000, 0x1_0000, index).unwrap();
+        }
+        let read = words(&mut copies, START + 0x8000, 0x9000);
+        assert_eq!((read[0], read[0x1fff], read[0x2000], read[0x5fff], read[0x6000]), (1, 1, 2, 2, 3));
+    });
+}
+
+#[test]
+fn what_the_device_has_behind_local_memory_is_not_reached() {
+    with_driver(|driver: Driver| {
+        let exported = allocate(&driver, BYTES).unwrap();
+        let local = LocalMemory { bytes: BYTES - 4096, ..described(&exported) };
+        let mut copies = LocalCopies::new(driver.secondary().unwrap(), local, exported.descriptor).unwrap();
+        let end = START + BYTES - 4096;
+        copies.fill(end - 4, 4, 1).unwrap();
+        assert!(copies.fill(end - 4, 8, 1).is_err() && copies.fill(end, 4, 1).is_err());
+        assert!(copies.read(end - 4, &mut [0; 8]).is_err());
+    });
+}
