@@ -60,7 +60,7 @@ fn dirty_57_the_vm_runs_while_dirty_data_is_saved_again_and_again_with_a_query_b
 #[test]
 fn dirty_59_as_many_passes_are_made_as_wanted_and_a_vmm_that_gives_up_pauses_and_has_it_all() {
     for method in [&COSTLY[..], &["--dirty-tracking", "bound-ranges"]] {
-        let hosts = Hosts::new(&[method, &["--migrate-pause", "0", "--migrate-passes", "10"]].concat());
+        let hosts = Hosts::new(&[method, &["--migrate-pause", "0", "--migrate-passes", "12"]].concat());
         let vm = hosts.daemons[0].vm(0);
         let crew = crew(&vm, ENDLESS);
         let options = MigrateOptions {
@@ -70,9 +70,9 @@ fn dirty_59_as_many_passes_are_made_as_wanted_and_a_vmm_that_gives_up_pauses_and
                     let told = progress(&hosts, 0);
                     told["doing"].as_str().is_some_and(|doing| doing.contains("faster"))
                 });
-                assert!(passes(&hosts, 0) >= 10);
+                assert!(passes(&hosts, 0) >= 12);
                 // And goes on, so that what is left is little whenever the VMM has had enough.
-                until("more passes", || passes(&hosts, 0) >= 12);
+                until("more passes", || passes(&hosts, 0) >= 14);
                 Next::Stop
             }),
             ..MigrateOptions::default()
