@@ -136,8 +136,14 @@ pub fn say_main_process(pid: u32) {
 
 /// Finds the service manager. Call it once, before anything is confined: later no thread may connect to it.
 pub fn open() {
-    let Some(address) = env::var_os("NOTIFY_SOCKET") else { return };
-    match connect(&address) {
+    if let Some(address) = env::var_os("NOTIFY_SOCKET") {
+        open_at(&address);
+    }
+}
+
+/// The one that listens at this address.
+pub(crate) fn open_at(address: &OsStr) {
+    match connect(address) {
         Ok(socket) => drop(SOCKET.set(socket)),
         Err(error) => log::warn!("NOTIFY_SOCKET {}: {error}", address.display()),
     }
@@ -176,6 +182,7 @@ pub(crate) mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
     use std::sync::MutexGuard;
+    use std::sync::OnceLock;
     use std::sync::PoisonError;
 
     use super::HandedError;
@@ -183,11 +190,48 @@ pub(crate) mod tests {
     use super::claim;
     use super::connect;
     use super::hand_over;
+    use super::open_at;
+    use super::socket;
 
     /// Held by each test that hands a socket over, where tests share a process.
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A descriptor store that hears this process, and nothing yet: a process has one, which a test has alone.
+    pub(crate) struct HeardStore {
+        socket: &'static UnixDatagram,
+        _alone: MutexGuard<'static, ()>,
+    }
+
+    impl HeardStore {
+        pub(crate) fn open() -> Self {
+            static ALONE: Mutex<()> = Mutex::new(());
+            static STORE: OnceLock<UnixDatagram> = OnceLock::new();
+            let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+            let socket = STORE.get_or_init(|| {
+                let name = format!("campanile-store-{}", std::process::id());
+                let store = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+                store.set_nonblocking(true).unwrap();
+                open_at(format!("@{name}").as_ref());
+                // What other tests say later is not read.
+                socket().unwrap().set_nonblocking(true).unwrap();
+                store
+            });
+            let this = Self { socket, _alone: alone };
+            let _of_others = this.heard().count();
+            this
+        }
+
+        /// What was said since the last call.
+        pub(crate) fn heard(&self) -> impl Iterator<Item = String> {
+            let mut bytes = [0; 1024];
+            std::iter::from_fn(move || {
+                let length = self.socket.recv(&mut bytes).ok()?;
+                Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+            })
+        }
     }
 
     #[test]

@@ -179,3 +179,132 @@ impl Ledger {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    use super::Key;
+    use super::Ledger;
+    use super::Log;
+    use super::Words;
+    use crate::service_manager::tests::HeardStore;
+
+    const VGPU: &str = "ledger-tested";
+
+    /// What was stored since the last call, and removed without being stored again: roles of the vGPU of these tests.
+    fn heard(store: &HeardStore) -> (BTreeSet<String>, BTreeSet<String>) {
+        let (mut stored, mut removed) = (BTreeSet::new(), BTreeSet::new());
+        for said in store.heard() {
+            let Some((_, role)) = said.rsplit_once(&format!("FDNAME=campanile.{VGPU}.")) else { continue };
+            if said.starts_with("FDSTOREREMOVE=1") {
+                stored.remove(role);
+                removed.insert(role.to_owned());
+            } else {
+                removed.remove(role);
+                stored.insert(role.to_owned());
+            }
+        }
+        (stored, removed)
+    }
+
+    fn roles<const N: usize>(roles: [&str; N]) -> BTreeSet<String> {
+        roles.map(str::to_owned).into()
+    }
+
+    fn file() -> File {
+        tempfile::tempfile().unwrap()
+    }
+
+    /// What a daemon after this one would read.
+    fn keys(ledger: &Ledger) -> Option<Vec<Key>> {
+        let written = ledger.written();
+        let log = Log::open(written.as_ref()?.log.file().try_clone().unwrap()).unwrap();
+        Some(log.keys().collect())
+    }
+
+    #[test]
+    fn cont_12_what_is_kept_lies_in_the_store_from_the_beginning_of_a_connection_to_its_end() {
+        let store = HeardStore::open();
+        let ledger = Ledger::new(VGPU);
+        ledger.keep("vram", file().as_fd());
+        assert_eq!(heard(&store), (roles([]), roles([])), "no VM is connected");
+        for _ in 0..2 {
+            ledger.put(Key::Context(7), &());
+            let words = ledger.begin(file().as_fd()).unwrap();
+            let (stored, _) = heard(&store);
+            assert!(stored.is_superset(&roles(["connection", "log", "words"])), "{stored:?}");
+            ledger.keep("kick-0", file().as_fd());
+            assert_eq!(heard(&store).0, roles(["kick-0"]), "at once");
+            assert_eq!(keys(&ledger), Some(vec![Key::Context(7)]));
+            // A connection that goes on is none that begins.
+            assert!(Arc::ptr_eq(&words, &ledger.begin(file().as_fd()).unwrap()));
+            assert_eq!(heard(&store).0, roles([]));
+            ledger.end(false);
+            let (stored, removed) = heard(&store);
+            assert!(
+                stored.is_empty() && removed.is_superset(&roles(["connection", "kick-0", "log", "words"]))
+            );
+            assert_eq!(keys(&ledger), Some(Vec::new()), "the next one has a ledger, with nothing in it");
+        }
+    }
+
+    #[test]
+    fn cont_12_what_is_kept_before_a_connection_is_stored_when_that_begins() {
+        let store = HeardStore::open();
+        let ledger = Ledger::new(VGPU);
+        ledger.keep("vram", file().as_fd());
+        ledger.keep("evicted", file().as_fd());
+        ledger.begin(file().as_fd()).unwrap();
+        assert_eq!(heard(&store).0, roles(["connection", "evicted", "log", "vram", "words"]));
+    }
+
+    #[test]
+    fn what_another_process_goes_on_with_stays_in_the_store_and_is_not_written_to_any_more() {
+        let store = HeardStore::open();
+        let ledger = Ledger::new(VGPU);
+        ledger.begin(file().as_fd()).unwrap();
+        ledger.put(Key::Context(7), &());
+        heard(&store);
+        ledger.end(true);
+        assert_eq!(heard(&store), (roles([]), roles([])));
+        assert_eq!(keys(&ledger), None);
+        // There it goes on: what was stored is its own, and goes with the connection.
+        let next = Ledger::new(VGPU);
+        let stored = roles(["connection", "log", "words", "kick-0"]);
+        next.resume(Log::new().unwrap(), Arc::new(Words::new().unwrap()), stored.clone());
+        next.begin(file().as_fd()).unwrap();
+        assert_eq!(heard(&store).0, roles([]), "it is there already");
+        next.end(false);
+        assert_eq!(heard(&store), (roles([]), stored));
+    }
+
+    #[test]
+    fn guest_memory_that_is_no_more_is_taken_out_of_the_store_and_the_rest_is_stored_once() {
+        let store = HeardStore::open();
+        let ledger = Ledger::new(VGPU);
+        ledger.begin(file().as_fd()).unwrap();
+        heard(&store);
+        let [first, second] = [file(), file()];
+        let named = ledger.keep_memory(&[first.try_clone().unwrap(), second.try_clone().unwrap()]).unwrap();
+        assert_eq!(heard(&store), (named.iter().cloned().collect(), roles([])));
+        assert_eq!(ledger.keep_memory(&[second.try_clone().unwrap()]).unwrap(), named[1..]);
+        assert_eq!(heard(&store), (roles([]), named[..1].iter().cloned().collect()));
+    }
+
+    #[test]
+    fn a_guest_that_begins_anew_leaves_what_its_front_end_has_said() {
+        let _store = HeardStore::open();
+        let ledger = Ledger::new(VGPU);
+        for key in
+            [Key::Connection, Key::Window, Key::Page(3), Key::Context(3), Key::File(1), Key::Generation]
+        {
+            ledger.put(key, &true);
+        }
+        ledger.forget_guest();
+        assert_eq!(keys(&ledger), Some(vec![Key::Connection, Key::Window]));
+    }
+}

@@ -307,7 +307,14 @@ fn next_record(bytes: &[u8]) -> Option<Record<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::unix::fs::FileExt;
+
+    use campanile_protocol::PAGE_SIZE;
+    use rustix::fs::MemfdFlags;
+    use rustix::fs::SealFlags;
+    use rustix::fs::fcntl_add_seals;
+    use rustix::fs::memfd_create;
 
     use super::COMMITTED;
     use super::HALF;
@@ -349,11 +356,59 @@ mod tests {
         }
         assert!(log.end <= 2 * log.live_bytes + SLACK + 64, "{} bytes", log.end);
         let blocks = std::os::unix::fs::MetadataExt::blocks(&log.file().metadata().unwrap());
-        assert!(blocks * 512 < 4 * SLACK, "{blocks} blocks");
+        // The header, and the last pages of both halves.
+        assert!(
+            blocks * 512 <= log.end + 4 * PAGE_SIZE,
+            "{blocks} blocks: nothing is left of the other half"
+        );
         let read = again(&log).unwrap();
         assert_eq!(read.live_bytes, log.live_bytes);
         assert_eq!(read.get::<String>(Key::Connection).unwrap(), text);
         assert_eq!([0, 1, 2].map(|of| read.get::<u32>(Key::Page(of)).unwrap()), [19_998, 19_999, 19_997]);
+    }
+
+    /// The same log in a file that does not grow: a record can be written there no more, and the committed word can.
+    fn full(log: &Log) -> Log {
+        let mut bytes = vec![0; usize::try_from(log.file().metadata().unwrap().len()).unwrap()];
+        log.file().read_exact_at(&mut bytes, 0).unwrap();
+        let file = File::from(memfd_create("full", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap());
+        file.write_all_at(&bytes, 0).unwrap();
+        fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+        Log::open(file).unwrap()
+    }
+
+    #[test]
+    fn cont_14_nothing_is_committed_before_it_is_written_and_what_was_said_before_counts() {
+        let mut log = Log::new().unwrap();
+        log.put(Key::Page(7), &1u32).unwrap();
+        let mut cut = full(&log);
+        assert!(cut.put(Key::Page(8), &2u32).is_err() && cut.remove(Key::Page(7)).is_err());
+        let read = again(&cut).unwrap();
+        assert_eq!((read.keys().count(), read.get::<u32>(Key::Page(7)).unwrap()), (1, 1));
+        // The same where all that counts is to be written to the other half.
+        for round in 2.. {
+            log.put(Key::Page(7), &round).unwrap();
+            if log.end > 2 * log.live_bytes + SLACK {
+                break;
+            }
+        }
+        let last: u32 = log.get(Key::Page(7)).unwrap();
+        let mut cut = full(&log);
+        assert!(cut.put(Key::Page(7), &0u32).is_err());
+        assert_eq!(again(&cut).unwrap().get::<u32>(Key::Page(7)).unwrap(), last);
+        assert_eq!(cut.get::<u32>(Key::Page(7)).unwrap(), last, "nor does the writer believe it");
+    }
+
+    #[test]
+    fn a_log_has_no_more_than_its_half_and_what_does_not_fit_changes_nothing() {
+        let mut log = Log::new().unwrap();
+        let quarter = "x".repeat(10 << 20);
+        for page in 0..3 {
+            log.put(Key::Page(page), &quarter).unwrap();
+        }
+        assert_eq!(log.put(Key::Page(3), &quarter).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+        log.put(Key::Window, &true).unwrap();
+        assert_eq!(again(&log).unwrap().keys().count(), 4);
     }
 
     #[test]

@@ -11,6 +11,10 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+#[cfg(test)]
+use std::sync::Mutex;
+#[cfg(test)]
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
@@ -35,6 +39,19 @@ const MAGIC: u64 = u64::from_le_bytes(*b"CAMPWRD1");
 pub struct Words {
     file: File,
     mapping: Mapping,
+    /// For tests of the order.
+    #[cfg(test)]
+    stores: Mutex<Vec<Store>>,
+}
+
+/// A store that counts for a chain that is answered.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Store {
+    /// The word of this head.
+    GiveBack(u16),
+    /// The used index.
+    NoteUsed(u16),
 }
 
 impl Words {
@@ -67,7 +84,23 @@ impl Words {
 
     fn map(file: File) -> io::Result<Self> {
         let mapping = Mapping::new(file.try_clone()?, 0, BYTES, Access::ReadWrite);
-        Ok(Self { file, mapping: mapping.map_err(io::Error::other)? })
+        Ok(Self {
+            file,
+            mapping: mapping.map_err(io::Error::other)?,
+            #[cfg(test)]
+            stores: Mutex::default(),
+        })
+    }
+
+    /// What was stored since the last call, in its order.
+    #[cfg(test)]
+    pub(crate) fn stores(&self) -> Vec<Store> {
+        std::mem::take(&mut *self.stores.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[cfg(test)]
+    fn is_stored(&self, store: Store) {
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(store);
     }
 
     /// Their file.
@@ -118,6 +151,8 @@ impl RingWords {
 
     /// The guest has it back.
     pub fn give_back(&self, head: u16) {
+        #[cfg(test)]
+        self.words.is_stored(Store::GiveBack(head));
         if let Some(word) = self.head(head) {
             word.store(0, Ordering::Release);
         }
@@ -130,6 +165,8 @@ impl RingWords {
 
     /// The used index, once the words of all that it counts are 0.
     pub fn note_used(&self, index: u16) {
+        #[cfg(test)]
+        self.words.is_stored(Store::NoteUsed(index));
         self.words.word(self.first).store(u64::from(index), Ordering::Release);
     }
 
@@ -161,11 +198,12 @@ mod tests {
         let words = Arc::new(Words::new().unwrap());
         let ring = words.ring(63).unwrap();
         assert!(words.ring(64).is_none());
-        for (order, head) in [(1, 9), (2, 1023), (3, 0), (4, 1024)] {
+        for (order, head) in [(1, 9), (2, 1023), (3, 0), (4, 1024), (5, 17)] {
             ring.take(head, order);
         }
+        ring.give_back(17);
         ring.give_back(1023);
-        ring.take(1023, 5);
+        ring.take(1023, 6);
         ring.note_used(u16::MAX);
         words.set_busy(true);
         let other = Arc::new(Words::open(words.file().try_clone().unwrap()).unwrap());

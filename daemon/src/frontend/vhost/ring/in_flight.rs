@@ -79,6 +79,19 @@ impl InFlight {
         self.words.iter().for_each(|words| words.give_back(head));
     }
 
+    /// Answers a chain of `ring`: `use_up` puts it into the used ring, and says where that is then. The head is given back after that,
+    /// and the used index is noted last: a daemon after this one finds a chain in flight, or in the used ring.
+    pub(super) fn answer<R>(
+        ring: &mut R,
+        of: impl Fn(&mut R) -> &mut Self,
+        head: u16,
+        use_up: impl FnOnce(&mut R) -> u16,
+    ) {
+        let used = use_up(ring);
+        of(ring).give_back(head);
+        of(ring).note_used(used);
+    }
+
     /// Holds an answer until the ring is live.
     pub(super) fn hold(&mut self, ticket: Ticket, answer: Vec<u8>) {
         self.held.push((ticket, answer));
@@ -129,10 +142,14 @@ impl InFlight {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::InFlight;
     use super::Parked;
     use crate::frontend::vhost::MAX_QUEUE_SIZE;
     use crate::frontend::vhost::ticket::Ticket;
+    use crate::ledger::words::Store;
+    use crate::ledger::words::Words;
 
     fn parked(head: u16, shape: u64, answer: Option<&[u8]>) -> Parked {
         Parked { head, shape, answer: answer.map(<[u8]>::to_vec) }
@@ -208,6 +225,31 @@ mod tests {
             "a head that comes twice is found once"
         );
         assert_eq!(in_flight.save(0, false).in_flight, [parked(3, 30, None), parked(4, 40, None)]);
+    }
+
+    #[test]
+    fn cont_15_a_chain_is_in_the_used_ring_before_its_head_is_free_and_that_before_the_used_index_is_noted() {
+        let words = Arc::new(Words::new().unwrap());
+        let mut in_flight = InFlight::default();
+        in_flight.write_to(words.ring(0).unwrap());
+        in_flight.note_used(6);
+        for head in [3, 5] {
+            assert!(in_flight.take(head));
+        }
+        let ring = words.ring(0).unwrap();
+        words.stores();
+        InFlight::answer(
+            &mut in_flight,
+            |in_flight| in_flight,
+            3,
+            |in_flight| {
+                assert_eq!((ring.heads(), ring.used(), words.stores()), (vec![3, 5], 6, vec![]));
+                assert!(!in_flight.take(3), "the guest has it not yet");
+                7
+            },
+        );
+        assert_eq!((ring.heads(), ring.used()), (vec![5], 7));
+        assert_eq!(words.stores(), [Store::GiveBack(3), Store::NoteUsed(7)]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::super::ticket::Ticket;
 use super::super::writable::Writable;
 use super::chain;
 use super::chain::Origin;
+use super::in_flight::InFlight;
 use super::in_flight::Restoring;
 use super::state::RingState;
 use crate::guest_ram::memory::GuestRam;
@@ -177,11 +178,16 @@ impl RingState {
         self.interrupts.send()
     }
 
-    /// The head is given back last: until then a daemon after this one finds it in flight, or in the used ring.
     fn write(&mut self, ticket: &Ticket, response: &[u8]) {
-        self.use_up(ticket, response);
-        self.in_flight.give_back(ticket.head);
-        self.in_flight.note_used(self.queue.next_used());
+        InFlight::answer(
+            self,
+            |ring| &mut ring.in_flight,
+            ticket.head,
+            |ring| {
+                ring.use_up(ticket, response);
+                ring.queue.next_used()
+            },
+        );
     }
 
     fn use_up(&mut self, ticket: &Ticket, response: &[u8]) {
