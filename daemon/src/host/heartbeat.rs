@@ -40,19 +40,21 @@ impl Heartbeat {
         let Some(silence) = silence().filter(|_| service_manager::socket().is_some()) else {
             return Ok(None);
         };
-        Self::every(silence / 4, Arc::clone(supervisor), service_manager::say_alive).map(Some)
+        let supervisor = Arc::clone(supervisor);
+        Self::every(silence / 4, move || supervisor.pulse(), service_manager::say_alive).map(Some)
     }
 
+    /// Says so each `period` in which `pulse` has changed.
     fn every(
         period: Duration,
-        supervisor: Arc<Supervisor>,
+        pulse: impl Fn() -> u64 + Send + 'static,
         say: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel::<()>();
         let beat = move || {
             let mut before = None;
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                let now = Some(supervisor.pulse());
+                let now = Some(pulse());
                 if now != before {
                     say();
                 }
@@ -80,6 +82,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc;
     use std::time::Duration;
+    use std::time::Instant;
 
     use campanile_host_gpu::sched::choice::Choice;
 
@@ -87,20 +90,54 @@ mod tests {
     use crate::sched::awake::Awake;
     use crate::sched::thread::Supervisor;
 
+    /// How long a test waits for what comes at once.
+    const LONG: Duration = Duration::from_secs(20);
+
     #[test]
     fn a_supervisor_that_makes_rounds_is_said_to_be_alive_again_and_again() {
         let supervisor = Arc::new(Supervisor::start(Choice::default(), 20, Awake::off()).unwrap());
         let (said, heard) = mpsc::channel();
-        let beat = Heartbeat::every(Duration::from_millis(1), Arc::clone(&supervisor), move || {
-            let _over = said.send(());
-        });
+        let its = Arc::clone(&supervisor);
+        let beat = Heartbeat::every(
+            Duration::from_millis(1),
+            move || its.pulse(),
+            move || {
+                let _over = said.send(());
+            },
+        );
         for _ in 0..5 {
-            heard.recv_timeout(Duration::from_secs(60)).unwrap();
+            heard.recv_timeout(LONG).expect("no sign of life comes");
         }
         drop(beat.unwrap());
-        let before = supervisor.pulse();
+        let (before, begun) = (supervisor.pulse(), Instant::now());
         while supervisor.pulse() == before {
+            assert!(begun.elapsed() < LONG, "it makes no round, though it was asked to");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn of_a_supervisor_that_stands_still_no_sign_of_life_is_given() {
+        let (said, heard) = mpsc::channel();
+        let (asks, asked) = mpsc::sync_channel(0);
+        let beat = Heartbeat::every(
+            Duration::from_millis(1),
+            move || {
+                // It is asked once more for each time that the test takes.
+                let _over = asks.send(());
+                0
+            },
+            move || {
+                let _over = said.send(());
+            },
+        );
+        for _ in 0..5 {
+            asked.recv_timeout(LONG).expect("it is not looked at");
+        }
+        // Of the last look it may not have said anything yet; of the first four it has said all.
+        let count = heard.try_iter().count();
+        drop(asked);
+        drop(beat.unwrap());
+        assert_eq!(count, 1, "it has made one round at the most");
     }
 }

@@ -283,13 +283,17 @@ mod tests {
     use rustix::fs::MemfdFlags;
     use rustix::fs::memfd_create;
 
+    use super::Inheritance;
     use super::Left;
     use super::Memory;
+    use super::PAGE;
     use super::Recorded;
     use super::Region;
     use super::VgpuOptions;
     use super::arrive;
+    use super::collect;
     use super::ring;
+    use crate::fd_store;
     use crate::frontend::vhost::handed::HandedShell;
     use crate::frontend::vhost::handed::Placed;
     use crate::frontend::vhost::saved::SavedShell;
@@ -299,6 +303,7 @@ mod tests {
     use crate::ledger::page::PagePlace;
     use crate::ledger::words::Words;
     use crate::migration::handed::Becomes;
+    use crate::service_manager::tests::HeardStore;
     use crate::vgpu::memory::vidmm::vram::VideoMemory;
     use campanile_protocol::device_page;
 
@@ -357,6 +362,7 @@ mod tests {
             let found = ring(1, &placed(), &memory, &words).unwrap();
             assert_eq!((found.repeated.as_slice(), found.position), (repeated, position), "{noted}, {index}");
             assert!(found.owes_interrupt, "the guest may have been told of nothing");
+            assert!(found.was_used, "the front-end may say that it begins anew");
             let stopped = Placed { has_kick: false, ..placed() };
             assert_eq!(ring(1, &stopped, &memory, &words).unwrap().position, 0, "it had not begun");
         }
@@ -429,6 +435,9 @@ mod tests {
         assert!(ledger.log.get::<PagePlace>(Key::Page(3)).is_err(), "it is told once");
         assert_eq!(arrived.connection.shell.window, Some(true));
         assert_eq!(arrived.connection.files.len(), 3, "memory, kick, call");
+        let pages = VideoMemory::aperture_of(vgpu.vram_bytes) / PAGE;
+        let [of_vram, of_evicted] = arrived.device.written.map(|set| set.count());
+        assert_eq!((of_vram, of_evicted), (pages, 0), "the window may have anything in it");
     }
 
     #[test]
@@ -461,5 +470,31 @@ mod tests {
             log.put(Key::Connection, &7u32).unwrap();
         });
         assert!(why.starts_with("Connection of the ledger: "), "{why}");
+        let why = refused(&|files| {
+            let mut log = Log::open(files["log"].try_clone().unwrap().into()).unwrap();
+            let mut recorded: Recorded = log.get(Key::Connection).unwrap();
+            recorded.memory.clear();
+            log.put(Key::Connection, &recorded).unwrap();
+        });
+        assert_eq!(why, "1 regions of guest memory, 0 files");
+    }
+
+    #[test]
+    fn cont_14_of_a_vgpu_that_cannot_go_on_nothing_is_left_and_its_vmm_sees_that() {
+        let store = HeardStore::open();
+        let vgpu = vgpu();
+        let (mut files, mut its) = left(&vgpu);
+        files.remove("words");
+        // A store has the connection, too.
+        let _stored = files["connection"].try_clone().unwrap();
+        let roles: Vec<String> = files.keys().cloned().collect();
+        fd_store::deliver(files.into_iter().map(|(role, file)| (format!("campanile.a.{role}"), file)));
+        let inheritance = Inheritance::default();
+        collect(&vgpu, &inheritance);
+        assert_eq!(inheritance.unclaimed(), None);
+        assert_eq!(its.read(&mut [0; 1]).unwrap(), 0, "its connection is closed");
+        let said = store.heard().filter(|said| said.contains("FDNAME=campanile.a."));
+        let expected = roles.iter().map(|role| format!("FDSTOREREMOVE=1\nFDNAME=campanile.a.{role}"));
+        assert_eq!(said.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 }

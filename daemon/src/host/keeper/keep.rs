@@ -93,8 +93,7 @@ struct Keeper {
     line: Vec<OsString>,
     store: Store,
     daemon: Daemon,
-    /// When daemons were killed.
-    killed: VecDeque<Instant>,
+    killed: Killed,
     /// It was told to end.
     is_ending: bool,
     /// How long the daemon may give no sign of life.
@@ -117,7 +116,7 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
     let store = Store::open()?;
     let silence = heartbeat::silence().unwrap_or(SILENCE);
     let daemon = Daemon::new(process::spawn(&line, &store, silence)?);
-    let mut keeper = Keeper { line, store, daemon, killed: VecDeque::new(), is_ending: false, silence };
+    let mut keeper = Keeper { line, store, daemon, killed: Killed::default(), is_ending: false, silence };
     loop {
         let fds = [keeper.store.socket(), children.as_fd(), terminate.as_fd(), interrupt.as_fd()];
         let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -192,22 +191,18 @@ impl Keeper {
     fn outlive(&mut self, status: WaitStatus) -> io::Result<Option<Ended>> {
         let code = status.exit_status().map(|code| u8::try_from(code).unwrap_or(u8::MAX));
         process::end_children()?;
-        if self.is_ending || code == Some(0) {
-            return Ok(Some(Ended::With(code.unwrap_or(0))));
-        }
-        if let Some(code) = code.filter(|_| !self.daemon.is_ready) {
-            return Ok(Some(Ended::With(code)));
-        }
-        let now = Instant::now();
-        self.killed.push_back(now);
-        self.killed.retain(|at| now.duration_since(*at) < WITHIN);
+        let end = End { code, has_served: self.daemon.is_ready, was_told: self.is_ending };
         let how = process::describe(status);
-        if self.killed.len() > MOST {
-            log::error!(
-                "keeper: the daemon has ended {MOST} times within {} s, now {how}: given up",
-                WITHIN.as_secs()
-            );
-            return Ok(Some(Ended::GivenUp));
+        match self.killed.note(end, Instant::now()) {
+            Some(Ended::GivenUp) => {
+                let within = WITHIN.as_secs();
+                log::error!(
+                    "keeper: the daemon has ended {MOST} times within {within} s, now {how}: given up"
+                );
+                return Ok(Some(Ended::GivenUp));
+            }
+            Some(ended) => return Ok(Some(ended)),
+            None => {}
         }
         let pid = process::spawn(&self.line, &self.store, self.silence)?;
         log::error!(
@@ -216,5 +211,122 @@ impl Keeper {
         );
         self.daemon = Daemon::new(pid);
         Ok(None)
+    }
+}
+
+/// The end of a daemon.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    /// Its exit status; none of one that was killed.
+    code: Option<u8>,
+    /// It had said that it serves.
+    has_served: bool,
+    /// It was told to end.
+    was_told: bool,
+}
+
+/// When daemons ended that were to go on.
+#[derive(Debug, Default)]
+struct Killed(VecDeque<Instant>);
+
+impl Killed {
+    /// A daemon has ended `now`. How its keeper ends; not at all, where another follows.
+    fn note(&mut self, end: End, now: Instant) -> Option<Ended> {
+        let End { code, has_served, was_told } = end;
+        if was_told || code == Some(0) {
+            return Some(Ended::With(code.unwrap_or(0)));
+        }
+        if let Some(code) = code.filter(|_| !has_served) {
+            return Some(Ended::With(code));
+        }
+        self.0.push_back(now);
+        self.0.retain(|at| now.duration_since(*at) < WITHIN);
+        (self.0.len() > MOST).then_some(Ended::GivenUp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use rustix::process::Pid;
+    use rustix::process::getpid;
+
+    use super::Daemon;
+    use super::End;
+    use super::Ended;
+    use super::Keeper;
+    use super::Killed;
+    use super::MOST;
+    use super::Store;
+    use super::WITHIN;
+    use crate::service_manager;
+
+    const KILLED: End = End { code: None, has_served: true, was_told: false };
+
+    #[test]
+    fn cont_17_a_daemon_is_followed_by_another_unless_it_never_served_ended_well_or_was_told_to_end() {
+        let cases = [
+            (KILLED, None),
+            (End { has_served: false, ..KILLED }, None),
+            (End { code: Some(3), ..KILLED }, None),
+            (End { code: Some(3), has_served: false, ..KILLED }, Some(Ended::With(3))),
+            (End { code: Some(0), ..KILLED }, Some(Ended::With(0))),
+            (End { was_told: true, ..KILLED }, Some(Ended::With(0))),
+            (End { code: Some(3), was_told: true, ..KILLED }, Some(Ended::With(3))),
+        ];
+        for (end, expected) in cases {
+            assert_eq!(Killed::default().note(end, Instant::now()), expected, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn daemons_that_are_killed_over_and_over_are_given_up_and_those_that_are_now_and_then_are_not() {
+        let (mut killed, mut now) = (Killed::default(), Instant::now());
+        for _ in 0..3 * MOST {
+            assert_eq!(killed.note(KILLED, now), None);
+            now += WITHIN / u32::try_from(MOST).unwrap();
+        }
+        now += WITHIN;
+        for _ in 0..MOST {
+            assert_eq!(killed.note(KILLED, now), None);
+        }
+        assert_eq!(killed.note(KILLED, now), Some(Ended::GivenUp));
+    }
+
+    #[test]
+    fn cont_10_a_daemon_has_its_time_anew_with_each_sign_of_life_which_no_other_process_can_give_for_it() {
+        let silence = Duration::from_secs(30);
+        let mut keeper = Keeper {
+            line: Vec::new(),
+            store: Store::open().unwrap(),
+            daemon: Daemon::new(getpid()),
+            killed: Killed::default(),
+            is_ending: false,
+            silence,
+        };
+        let socket = service_manager::connect(keeper.store.address().as_ref()).unwrap();
+        let say = |keeper: &mut Keeper, words: &str| {
+            keeper.daemon.alive = Instant::now().checked_sub(silence).unwrap();
+            socket.send(words.as_bytes()).unwrap();
+            keeper.listen().unwrap();
+            keeper.patience().map(|left| !left.is_zero())
+        };
+        assert_eq!(
+            say(&mut keeper, "WATCHDOG=1"),
+            None,
+            "it does not serve yet, and may take as long as it likes"
+        );
+        assert_eq!(say(&mut keeper, "READY=1"), Some(true));
+        assert_eq!(say(&mut keeper, "STATUS=well"), Some(false));
+        assert_eq!(say(&mut keeper, "WATCHDOG=1"), Some(true));
+        let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+        say(&mut keeper, &format!("MAINPID={}", other.id()));
+        assert_eq!(keeper.daemon.pid, Pid::from_child(&other));
+        assert_eq!(say(&mut keeper, "WATCHDOG=1"), Some(false), "that is the daemon from here on");
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct Store {
     /// Where the service manager hears this process, if there is one.
     outer: Option<OsString>,
     files: BTreeMap<String, OwnedFd>,
+    /// How many of them there may be.
+    most: usize,
 }
 
 impl Store {
@@ -51,7 +53,7 @@ impl Store {
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         socket.set_nonblocking(true)?;
         set_socket_passcred(&socket, true)?;
-        Ok(Self { socket, name, outer: env::var_os("NOTIFY_SOCKET"), files: BTreeMap::new() })
+        Ok(Self { socket, name, outer: env::var_os("NOTIFY_SOCKET"), files: BTreeMap::new(), most: MOST })
     }
 
     /// As `NOTIFY_SOCKET` has it.
@@ -106,8 +108,8 @@ impl Store {
         match message {
             Message::Keep(name) => {
                 match files.into_iter().next() {
-                    Some(_) if self.files.len() >= MOST && !self.files.contains_key(&name) => {
-                        log::warn!("keeper: {name}: more than {MOST} descriptors; it is not kept");
+                    Some(_) if self.files.len() >= self.most && !self.files.contains_key(&name) => {
+                        log::warn!("keeper: {name}: more than {} descriptors; it is not kept", self.most);
                     }
                     Some(file) => drop(self.files.insert(name, file)),
                     None => log::warn!("keeper: {name}: no descriptor came with it"),
@@ -150,6 +152,8 @@ mod tests {
     use std::io::IoSlice;
     use std::mem::MaybeUninit;
     use std::os::fd::AsFd;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
     use std::os::unix::net::UnixDatagram;
 
     use rustix::net::SendAncillaryBuffer;
@@ -190,5 +194,38 @@ mod tests {
         say(&socket, "FDSTOREREMOVE=1\nFDNAME=b", None);
         assert_eq!(store.hear(|pid| pid != own).unwrap(), None);
         assert_eq!((store.contents().0, store.len()), (vec!["b"], 1));
+    }
+
+    #[test]
+    fn there_are_no_more_descriptors_than_there_may_be_and_those_that_are_there_may_be_replaced() {
+        let mut store = Store { most: 2, ..Store::open().unwrap() };
+        let socket = crate::service_manager::connect(store.address().as_ref()).unwrap();
+        let file = File::open("/dev/null").unwrap();
+        for name in ["a", "b", "c", "a"] {
+            say(&socket, &format!("FDSTORE=1\nFDNAME={name}"), Some(&file));
+            assert_eq!(store.hear(|_| true).unwrap(), Some(Said::Kept));
+        }
+        assert_eq!(store.contents().0, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_service_manager_hears_what_is_not_the_keepers_own_affair() {
+        let name = format!("campanile-outer-{}", std::process::id());
+        let outer = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        outer.set_nonblocking(true).unwrap();
+        let mut store = Store { outer: Some(format!("@{name}").into()), ..Store::open().unwrap() };
+        let socket = crate::service_manager::connect(store.address().as_ref()).unwrap();
+        let file = File::open("/dev/null").unwrap();
+        say(&socket, "FDSTORE=1\nFDNAME=a", Some(&file));
+        for words in ["READY=1", "WATCHDOG=1", "STATUS=well", "MAINPID=7", "FDSTOREREMOVE=1\nFDNAME=a"] {
+            say(&socket, words, None);
+        }
+        while store.hear(|_| true).unwrap().is_some() {}
+        let mut bytes = [0; 100];
+        let heard = std::iter::from_fn(|| {
+            let length = outer.recv(&mut bytes).ok()?;
+            Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+        });
+        assert_eq!(heard.collect::<Vec<_>>(), ["READY=1", "WATCHDOG=1", "STATUS=well"]);
     }
 }
