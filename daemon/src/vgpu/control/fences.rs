@@ -173,13 +173,21 @@ mod tests {
 
     use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::memory::page_table::reader::Intent;
+    use campanile_host_gpu::memory::page_table::reader::resolve_one;
+    use campanile_protocol::PAGE_SIZE;
+    use campanile_protocol::control::native_fence::CreateNativeFence;
     use campanile_protocol::control::native_fence::NativeFenceValue;
     use campanile_protocol::control::status::Status;
+    use campanile_protocol::engine::block;
     use campanile_protocol::engine::fences;
     use campanile_protocol::handle::Handle;
     use campanile_protocol::handshake::fence::NOBODY;
+    use campanile_protocol::page_table::FIRST_ADDRESS;
 
+    use super::NamedMessage;
     use super::NativeFences;
+    use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::fences::table::Named;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::process::MAX_WAITS;
@@ -201,6 +209,8 @@ mod tests {
 
     const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
     const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+    /// Where the golden state has nothing mapped.
+    const VA: u64 = FIRST_ADDRESS + (1 << 36);
 
     /// What each engine is told to interrupt for.
     fn monitored(session: &Session) -> [u64; 2] {
@@ -293,6 +303,78 @@ mod tests {
         store(&session, COPY, fences::SIGNALLED_OVERFLOW, 1);
         Waits::of(&mut session.vm).read_signalled(COPY);
         assert!(device(&mut session, OWNER).native_waits.is_empty());
+    }
+
+    #[test]
+    fn ums_131_an_engine_knows_a_fence_that_is_created_and_forgets_one_that_cannot_be_mapped() {
+        let mut session = restored(startable());
+        let create = |session: &mut Session, va: u64| {
+            let message = CreateNativeFence { va, initial_value: 5, ..CreateNativeFence::default() };
+            NativeFences::of(&mut session.vm).create_native_fence(ORIGIN, &message)
+        };
+        let known = |session: &Session| -> Vec<(u32, u64)> {
+            let all = session.vm.fences.iter().map(|(index, _)| index).collect::<Vec<_>>();
+            all.into_iter().map(|index| (index, load(session, COPY, fences::handle(index)))).collect()
+        };
+        let before = known(&session);
+        assert!(create(&mut session, VA).is_ok());
+        let mut after = known(&session);
+        let all: Vec<_> = session.vm.fences.iter().map(|(index, global)| (index, global.0)).collect();
+        assert_eq!(after, all, "by the handle that it reports");
+        let (index, _) = after.pop().unwrap();
+        assert_eq!(after, before);
+        assert_eq!(load(&session, COPY, fences::monitored(index)), NOBODY);
+        // Its address is taken.
+        assert!(create(&mut session, VA).is_err());
+        assert_eq!(known(&session), all, "nothing is left of it");
+        assert_eq!(load(&session, COPY, fences::handle(index + 1)), 0);
+    }
+
+    #[test]
+    fn ums_142_a_fence_that_its_last_process_closes_is_unmapped_waited_for_no_more_and_free_when_engines_have_let_go()
+     {
+        let mut session = restored(startable());
+        let message = CreateNativeFence { va: VA, ..CreateNativeFence::default() };
+        assert!(NativeFences::of(&mut session.vm).create_native_fence(ORIGIN, &message).is_ok());
+        let mut all = device(&mut session, OWNER).fences.iter();
+        let (fence, open) =
+            all.find(|(_, fence)| fence.va == VA).map(|(handle, fence)| (handle, fence.index)).unwrap();
+        drop(all);
+        let global = session.vm.fences.iter().find(|(index, _)| *index == open).unwrap().1;
+        let wait = NativeWait { origin: ORIGIN, fence, index: open, value: 7 };
+        device(&mut session, OWNER).native_waits.push(wait);
+        Waits::of(&mut session.vm).release_native_waiters(open);
+        let monitored = |session: &Session| load(session, COPY, fences::monitored(open));
+        assert_eq!(monitored(&session), 6);
+        let root = device(&mut session, OWNER).root;
+        let is_mapped = |session: &Session| {
+            resolve_one(session.vm.memory.tables.mapping(), root.0, VA, PAGE_SIZE, Intent::Write).is_ok()
+        };
+        assert!(is_mapped(&session));
+        let closed =
+            NativeFences::of(&mut session.vm).close_native_fence(ORIGIN, &NamedMessage { handle: fence });
+        assert!(closed.is_ok());
+        assert!(device(&mut session, OWNER).native_waits.iter().all(|wait| wait.index != open));
+        assert_eq!(monitored(&session), NOBODY, "no engine interrupts for it");
+        assert!(!is_mapped(&session));
+        assert_eq!(session.vm.fences.find(global), Named::Leaving, "an engine may still have its page");
+        for (asked, done) in
+            [(block::PAGE_TABLE_GENERATION, block::PAGE_TABLE_ACK), (block::WATCH_SEQUENCE, block::WATCH_ACK)]
+        {
+            store(&session, COPY, done, load(&session, COPY, asked));
+        }
+        Deferred::of(&mut session.vm).run_pending();
+        assert_eq!(session.vm.fences.find(global), Named::Nothing);
+    }
+
+    #[test]
+    fn ums_137_a_wait_for_a_value_that_is_there_is_over_at_once() {
+        let (mut session, fence) = waiting();
+        session.vm.fences.value(0).unwrap().store(4, Ordering::Release);
+        let wait = NativeFences::of(&mut session.vm)
+            .wait_native_fence(ORIGIN, &NativeFenceValue { fence, value: 4 });
+        assert!(wait.is_ok());
+        assert_eq!(device(&mut session, OWNER).native_waits.len(), 1, "the other one waits on");
     }
 
     #[test]

@@ -256,6 +256,7 @@ mod tests {
     use campanile_protocol::control::message::Named;
     use campanile_protocol::engine::block;
     use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::power;
 
     use crate::vgpu::config::Config;
     use crate::vgpu::doorbells::line::WaitingConnect;
@@ -314,6 +315,36 @@ mod tests {
         let slots = &mut session.vm.engines[COPY.index()].slots;
         assert!(matches!(slots.choose(before, |_| 9), Taken::Later(_)));
         assert!(matches!(slots.choose(before, |_| 10), Taken::Victim(0, _)), "it has served a ring");
+    }
+
+    #[test]
+    fn each_connect_is_answered_with_those_that_came_first_and_its_engine_is_poked_after_them() {
+        let mut session = restored(startable());
+        let shown = |session: &mut Session| -> Vec<(Handle, bool)> {
+            device(session, OWNER).doorbells.iter().map(|(it, bell)| (it, bell.was_connected)).collect()
+        };
+        device(&mut session, OWNER).doorbells.iter_mut().for_each(|(_, bell)| {
+            (bell.was_connected, bell.is_draining) = (false, false);
+        });
+        let all: Vec<Handle> = shown(&mut session).into_iter().map(|(it, _)| it).collect();
+        for doorbell in all.iter().copied() {
+            session.vm.engines[COPY.index()].line.push(OWNER, WaitingConnect { origin: ORIGIN, doorbell });
+        }
+        let (doorbells, mut parts) = session.vm.doorbells();
+        let served = doorbells.serve(&mut parts, COPY, Instant::now());
+        let turns = served.answers.into_iter().map(|(_, answer)| answer.map(|it| it.turns));
+        let turns: Vec<_> =
+            turns.map(|turns| turns.unwrap_or_else(|refused| panic!("{}", refused.text))).collect();
+        assert_eq!(turns, (0..turns.len() as u64).collect::<Vec<_>>());
+        assert!(served.poke && shown(&mut session).iter().all(|(_, was_connected)| *was_connected));
+        // The same by a message.
+        let mut session = with_one_slot();
+        store(&session, COPY, block::POWER, power::ASLEEP);
+        connect(&mut session);
+        let wake = session.vm.engines[COPY.index()].process().unwrap().grant_handle().wake;
+        wake.drain();
+        session.vm.engines.poke_listed();
+        assert!(wake.drain(), "it has a cell more to watch");
     }
 
     #[test]

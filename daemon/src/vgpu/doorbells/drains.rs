@@ -178,6 +178,10 @@ mod tests {
             assert_eq!(drains(&mut session), waits, "{last_queued}");
             assert_eq!(counted(&session.vm.counters.last_queued_errors), errors, "{last_queued}");
             assert_eq!(session.vm.doorbells.drains.len(), usize::from(waits));
+            let doorbell = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
+            assert_eq!(doorbell.is_draining, waits, "it is connected no more");
+            let asked = hw_queue(&mut session) + block::QUEUE_DRAIN;
+            assert_eq!(load(&session, COPY, asked), u64::from(waits), "its engine says when nothing is left");
         }
     }
 

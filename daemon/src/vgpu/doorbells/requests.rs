@@ -224,6 +224,7 @@ impl DoorbellRequests<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::time::Instant;
 
     use campanile_host_gpu::engine::address::EngineAddress;
@@ -248,6 +249,10 @@ mod tests {
     use campanile_protocol::handshake::power;
     use campanile_protocol::queue::doorbell::DoorbellModel;
     use campanile_protocol::queue::doorbell::global_value;
+    use rustix::event::PollFd;
+    use rustix::event::PollFlags;
+    use rustix::event::Timespec;
+    use rustix::event::poll;
     use zerocopy::FromBytes;
 
     use super::DoorbellRequests;
@@ -266,14 +271,18 @@ mod tests {
     use crate::vgpu::objects::budget::Kind;
     use crate::vgpu::objects::doorbell_state::DoorbellState;
     use crate::vgpu::objects::doorbell_state::Place;
+    use crate::vgpu::objects::ids::AllocationId;
     use crate::vgpu::objects::mapping::GpuMapping;
     use crate::vgpu::objects::mapping::Mapped;
     use crate::vgpu::objects::message::Handled;
     use crate::vgpu::objects::message::Origin;
+    use crate::vgpu::objects::process::QueueKind;
+    use crate::vgpu::objects::waits::Wait;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::device;
+    use crate::vgpu::testing::load;
     use crate::vgpu::testing::restored;
     use crate::vgpu::testing::shared;
     use crate::vgpu::testing::startable;
@@ -387,7 +396,10 @@ mod tests {
         ] {
             let mut session = connected(place);
             device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap().notify = wishes;
+            session.vm.config.notify.set(node_index(COPY.node), false);
             DoorbellRequests::of(&mut session.vm).notify_switched();
+            let mut event = [PollFd::new(&session.vm.config.notify, PollFlags::IN)];
+            assert_eq!(poll(&mut event, Some(&Timespec::default())), Ok(0), "it was looked at");
             let expected = if stays { DoorbellState::Connected(place) } else { DoorbellState::Retry };
             assert_eq!(state(&mut session), expected, "{place:?}, {wishes}");
         }
@@ -511,6 +523,52 @@ mod tests {
         }
     }
 
+    /// How often an allocation is held, which is freed by this.
+    fn references(session: &mut Session, id: AllocationId) -> usize {
+        let allocations = &mut session.vm.memory.allocations;
+        let mut count = 0;
+        while allocations.get(id).is_some() {
+            let _freed = allocations.release(id);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn ums_84_a_new_doorbell_goes_on_where_the_last_of_its_queue_stopped_with_nothing_rung() {
+        let mut session = restored(startable());
+        let last = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().hw_queue.unwrap();
+        store(&session, COPY, block::queue(last.into()) + block::QUEUE_COMPLETED, 41);
+        Deferred::of(&mut session.vm).remove_doorbell(ORIGIN, HOLDER);
+        let kind = device(&mut session, OWNER).queues.get(GOOD.queue).unwrap().kind;
+        assert_eq!(kind, QueueKind::UserMode { doorbell: None, completed: 41 });
+        // A CPU waits already, and the last doorbell of this place was connected, and rung.
+        let wait = Wait { origin: ORIGIN, queue: GOOD.queue, value: 1 << 40 };
+        device(&mut session, OWNER).waits = vec![wait];
+        let page = |session: &Session, at: u64| {
+            let page = session.vm.memory.page(&session.vm.objects, OWNER).unwrap();
+            page.word(at).unwrap().load(Ordering::Acquire)
+        };
+        for (at, word) in [(device_page::cell(0), 7), (device_page::status(0), 0)] {
+            session.vm.memory.store_page_word(&session.vm.objects, OWNER, at, word);
+        }
+        let made =
+            created(&mut session, &CreateDoorbell { flags: DOORBELL_NOTIFY, ..GOOD }).unwrap().doorbell;
+        let doorbell = device(&mut session, OWNER).doorbells.get(made).unwrap();
+        let queue = block::queue(doorbell.hw_queue.unwrap().into());
+        assert!(doorbell.notify);
+        assert_eq!(load(&session, COPY, queue + block::QUEUE_COMPLETED), 41);
+        assert_eq!(load(&session, COPY, queue + block::QUEUE_MONITORED), (1 << 40) - 1);
+        let retry = DoorbellState::Retry.status().word();
+        assert_eq!([device_page::cell(0), device_page::status(0)].map(|at| page(&session, at)), [0, retry]);
+        // A guest may give them up meanwhile.
+        let mut without = without_doorbell(startable());
+        for resource in [GOOD.ring_resource, GOOD.control_resource] {
+            let id = session.vm.memory.blobs[&resource].allocation;
+            assert_eq!(references(&mut session, id), references(&mut without, id) + 1, "{resource}");
+        }
+    }
+
     #[test]
     fn ums_78_ums_94_messages_to_a_doorbell_that_ends_or_with_unknown_bits_are_refused() {
         let mut session = connected(Place::Own(0));
@@ -531,6 +589,8 @@ mod tests {
                 .destroy_doorbell(ORIGIN, &Named { handle: HOLDER.doorbell })
                 .is_ok()
         );
+        let slots = &mut session.vm.engines[COPY.index()].slots;
+        assert_eq!(slots.choose(Instant::now(), |_| 0), Taken::Free(0), "it is disconnected first");
     }
 
     #[test]
@@ -553,7 +613,9 @@ mod tests {
             let (hw_queue, queue) = of(&mut session, index);
             assert_eq!(session.vm.objects.owner_of_hw_queue(COPY, hw_queue), Some((OWNER, queue)));
         }
+        let sequence = load(&session, COPY, block::WATCH_SEQUENCE);
         session.vm.doorbells().1.abort_all(OWNER);
+        assert!(load(&session, COPY, block::WATCH_SEQUENCE) > sequence, "its engine forgets its queues");
         for (_, doorbell) in device(&mut session, OWNER).doorbells.iter() {
             assert_eq!((doorbell.state, doorbell.hw_queue), (DoorbellState::Abort, None));
         }

@@ -274,14 +274,19 @@ mod tests {
     use campanile_protocol::handshake::power;
 
     use super::State;
+    use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::doorbells::drain::Drain;
+    use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::pending::Action;
     use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
     use crate::vgpu::objects::message::Origin;
+    use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::end;
     use crate::vgpu::testing::give;
     use crate::vgpu::testing::load;
     use crate::vgpu::testing::restored;
@@ -351,6 +356,20 @@ mod tests {
             assert_eq!(session.vm.engines[COPY.index()].is_parked(), why == 0, "{why}");
             assert_eq!(session.vm.engines[COPY.index()].hears(), why != 0);
         }
+    }
+
+    #[test]
+    fn ums_123_what_an_engine_had_done_and_what_waited_for_it_counts_in_d3() {
+        let mut session = asleep();
+        let barrier = Barrier::raise(&mut session.vm.engines);
+        Deferred::of(&mut session.vm).after(barrier, Action::Answer(Token(5)));
+        assert!(session.vm.objects.due.is_empty(), "its engine has not looked");
+        let fence = give(&mut session, None);
+        end(&session, 0, fence, 0);
+        session.power().enter_d3(None);
+        assert!(matches!(session.power.state, State::D3) && session.vm.engines[COPY.index()].is_parked());
+        assert_eq!(session.vm.engines[COPY.index()].fences.completed(), fence);
+        assert_eq!(session.vm.objects.due, [(Token(5), Ok(()))]);
     }
 
     #[test]

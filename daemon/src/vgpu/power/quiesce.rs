@@ -268,3 +268,154 @@ impl Quiesce<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use campanile_protocol::device_page::DEVICE_HUNG;
+    use campanile_protocol::device_page::DEVICE_STATUS;
+    use campanile_protocol::device_page::PAGING_FENCE;
+    use campanile_protocol::device_page::status;
+    use campanile_protocol::engine::block;
+    use campanile_protocol::handle::Handle;
+    use campanile_protocol::handshake::power;
+
+    use crate::vgpu::config::Config;
+    use crate::vgpu::doorbells::drain::Drain;
+    use crate::vgpu::doorbells::line::WaitingConnect;
+    use crate::vgpu::doorbells::slots::Holder;
+    use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::pending::Action;
+    use crate::vgpu::objects::doorbell_state::DoorbellState;
+    use crate::vgpu::objects::doorbell_state::Place;
+    use crate::vgpu::objects::message::Origin;
+    use crate::vgpu::objects::process::Device;
+    use crate::vgpu::objects::timeline::Token;
+    use crate::vgpu::power::freeze::Freeze;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::OWNER;
+    use crate::vgpu::testing::counted;
+    use crate::vgpu::testing::device;
+    use crate::vgpu::testing::load;
+    use crate::vgpu::testing::restored;
+    use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::store;
+
+    const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+    const DOORBELL: Handle = Handle::new(0, 1);
+
+    /// A session that has been running, and stands still.
+    fn frozen() -> Session {
+        let mut session = restored(startable());
+        assert!(session.freeze());
+        // Its engine has never had its node: it is ended at once.
+        session.event();
+        assert!(session.is_frozen());
+        session
+    }
+
+    fn word(session: &Session, at: u64) -> u64 {
+        session.vm.memory.page(&session.vm.objects, OWNER).unwrap().word(at).unwrap().load(Ordering::Acquire)
+    }
+
+    #[test]
+    fn what_an_engine_has_said_before_a_standstill_counts() {
+        let mut session = restored(startable());
+        store(&session, COPY, block::POWER, power::HUNG);
+        assert!(session.freeze());
+        assert_eq!(
+            counted(&session.vm.counters.engines_reset),
+            1,
+            "it was replaced, and that one stands still"
+        );
+        let mut session = restored(startable());
+        session.vm.engines.condemn(COPY, "a test");
+        assert!(session.quiesce().freeze());
+        assert_eq!(counted(&session.vm.counters.engines_reset), 1);
+    }
+
+    #[test]
+    fn engines_that_have_run_nothing_do_not_keep_a_standstill_waiting() {
+        let mut session = restored(Config { freeze_limit: Duration::from_secs(3600), ..startable() });
+        let device = device(&mut session, OWNER);
+        device.contexts.iter_mut().for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(0)));
+        assert!(session.freeze());
+        assert!(session.is_frozen(), "its engine was never given its node");
+    }
+
+    #[test]
+    fn doorbells_are_on_retry_in_a_standstill_and_connects_that_wait_are_served_after_it() {
+        let mut session = restored(startable());
+        let state = |session: &mut Session| device(session, OWNER).doorbells.get(DOORBELL).unwrap().state;
+        let connect = |session: &mut Session| {
+            let waiting = WaitingConnect { origin: ORIGIN, doorbell: DOORBELL };
+            session.vm.engines[COPY.index()].line.push(OWNER, waiting);
+        };
+        connect(&mut session);
+        crate::vgpu::doorbells::requests::DoorbellRequests::of(&mut session.vm).serve_connects(COPY);
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+        assert!(session.freeze() && session.is_frozen());
+        assert_eq!(state(&mut session), DoorbellState::Retry);
+        connect(&mut session);
+        assert!(session.thaw());
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+    }
+
+    #[test]
+    fn lm_55_drains_have_all_their_time_again_after_a_standstill() {
+        let mut session = frozen();
+        let began = Instant::now().checked_sub(Duration::from_secs(30)).unwrap();
+        session.vm.doorbells.drains.push(Drain {
+            holder: Holder { context: OWNER, doorbell: DOORBELL },
+            origin: ORIGIN,
+            last_queued: u64::MAX,
+            completed: 0,
+            since: began,
+            timeout: Duration::from_secs(60),
+        });
+        assert!(session.thaw());
+        let next = session.vm.doorbells.next_drain().unwrap();
+        assert!(next >= began + Duration::from_secs(90), "its clock has stood still");
+        let hw_queue = device(&mut session, OWNER).doorbells.get(DOORBELL).unwrap().hw_queue.unwrap();
+        let asked = block::queue(u32::from(hw_queue)) + block::QUEUE_DRAIN;
+        assert_eq!(load(&session, COPY, asked), 1, "the next process is asked, too");
+    }
+
+    #[test]
+    fn a_guest_that_comes_from_elsewhere_reads_what_the_daemon_knows_in_its_device_pages() {
+        for is_restored in [false, true] {
+            let mut session = frozen();
+            session.vm.freeze = Freeze::Frozen { is_restored };
+            let of = device(&mut session, OWNER);
+            of.status = DEVICE_HUNG;
+            of.paging.done = 99;
+            let queue = of.doorbells.get(DOORBELL).unwrap().queue;
+            let retry = DoorbellState::Retry.status().word();
+            session.vm.memory.store_page_word(&session.vm.objects, OWNER, status(queue.index()), !retry);
+            assert!(session.thaw());
+            let seen = [DEVICE_STATUS, PAGING_FENCE, status(queue.index())].map(|at| word(&session, at));
+            // Where guest memory is not there either, its doorbells are dead by now.
+            let told = device(&mut session, OWNER).doorbells.get(DOORBELL).unwrap().state.status().word();
+            let expected = if is_restored { [DEVICE_HUNG, 99, told] } else { [0, 0, !retry] };
+            assert_eq!(seen, expected, "{is_restored}");
+            assert!(!session.vm.is_fresh);
+        }
+    }
+
+    #[test]
+    fn what_waited_for_engines_is_done_in_a_standstill() {
+        let mut session = restored(startable());
+        let barrier = Barrier::raise(&mut session.vm.engines);
+        crate::vgpu::control::deferred::Deferred::of(&mut session.vm)
+            .after(barrier, Action::Answer(Token(5)));
+        assert!(session.vm.objects.due.is_empty());
+        assert!(session.freeze() && session.is_frozen());
+        assert!(session.vm.objects.due.contains(&(Token(5), Ok(()))));
+        assert!(session.take_due().is_empty(), "it is due when all goes on");
+        assert!(session.vm.objects.device(OWNER).is_ok_and(Device::is_active));
+    }
+}

@@ -143,9 +143,12 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
+    use campanile_protocol::device_page::DEVICE_HUNG;
     use campanile_protocol::device_page::LOSS;
     use campanile_protocol::device_page::LOSS_COLLATERAL;
     use campanile_protocol::device_page::LOSS_PRIMARY;
+    use campanile_protocol::device_page::response;
+    use campanile_protocol::handle::Handle;
 
     use super::Case;
     use super::Reason;
@@ -155,6 +158,8 @@ mod tests {
     use crate::vgpu::control::devices::admission;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
+    use crate::vgpu::engines::slot::PendingKernel;
+    use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::objects::waits::GpuWait;
     use crate::vgpu::session::Session;
@@ -233,6 +238,23 @@ mod tests {
             assert!(!device.is_active() && device.presence.iter().all(Option::is_none));
             assert!(device.contexts.iter().all(|(_, context)| context.entry.is_none()), "engines know none");
         }
+    }
+
+    #[test]
+    fn kernels_that_no_device_waits_for_any_more_are_no_work_of_the_engines_that_start_after_a_reset() {
+        let mut session = session(&Arc::new(config()));
+        session.restore(&golden()).unwrap();
+        show_pages(&mut session);
+        // Its device is in error since before it was asked for.
+        device(&mut session, OWNER).status = DEVICE_HUNG;
+        let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
+        let kernel = PendingKernel { origin, handle: Handle(1), number: 1 };
+        session.vm.engines[COPY.index()].compiling.insert((1, 1), kernel);
+        let forced = case(&mut session, Reason::Forced);
+        Recovery::of(&mut session.vm).reset_adapter(forced);
+        assert!(session.vm.engines[COPY.index()].compiling.is_empty());
+        let page = session.vm.memory.page(&session.vm.objects, OWNER).unwrap();
+        assert_eq!(page.word(response(9)).unwrap().load(Ordering::Acquire), 77, "it is answered");
     }
 
     #[test]

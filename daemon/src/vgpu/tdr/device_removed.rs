@@ -115,21 +115,38 @@ impl Devices<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
+    use std::time::Duration;
+    use std::time::Instant;
 
     use campanile_protocol::control::message::Named;
     use campanile_protocol::device_page::DEVICE_DMA_FAULT;
     use campanile_protocol::device_page::DEVICE_HUNG;
     use campanile_protocol::device_page::DEVICE_PAGE_FAULT;
+    use campanile_protocol::device_page::LOSS;
+    use campanile_protocol::device_page::LOSS_REPORT;
     use campanile_protocol::device_page::response;
     use campanile_protocol::handle::Handle;
     use campanile_protocol::packet::Fault;
 
     use crate::vgpu::control::devices::Devices;
+    use crate::vgpu::doorbells::drain::Drain;
+    use crate::vgpu::doorbells::line::WaitingConnect;
+    use crate::vgpu::doorbells::requests::DoorbellRequests;
+    use crate::vgpu::doorbells::slots::Holder;
     use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
+    use crate::vgpu::memory::residency_faults::Waiter;
+    use crate::vgpu::objects::budget::Kind;
+    use crate::vgpu::objects::doorbell_state::DoorbellState;
     use crate::vgpu::objects::message::Handled;
     use crate::vgpu::objects::message::Origin;
+    use crate::vgpu::objects::timeline::Token;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::submission::buffers::Submission;
     use crate::vgpu::submission::reports::EngineReports;
+    use crate::vgpu::tdr::reason::Reason;
+    use crate::vgpu::tdr::reset_record::Loss;
+    use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::device;
@@ -137,6 +154,10 @@ mod tests {
     use crate::vgpu::testing::restored;
     use crate::vgpu::testing::startable;
     use crate::vgpu::testing::take_buffer;
+
+    fn origin(context: u32, slot: u32) -> Origin {
+        Origin { context, slot, sequence: 77, ring: 9, item: None }
+    }
 
     #[test]
     fn what_a_buffer_did_decides_what_its_device_is_told_and_the_first_reason_stays() {
@@ -182,6 +203,97 @@ mod tests {
         assert_eq!(waiting, [1]);
         let compiled: Vec<u32> = slot.compiling.values().map(|kernel| kernel.origin.context).collect();
         assert_eq!(compiled, [1]);
+    }
+
+    /// The sequence of what was answered to a message of this process.
+    fn answered(session: &Session, of: u32, slot: u32) -> u64 {
+        let page = session.vm.memory.page(&session.vm.objects, of).unwrap();
+        page.word(response(slot)).unwrap().load(Ordering::Acquire)
+    }
+
+    #[test]
+    fn ums_99_a_device_in_error_has_its_doorbells_on_abort_and_none_that_waits_or_ends() {
+        let mut session = restored(startable());
+        let doorbell = Handle::new(0, 1);
+        let connected = DoorbellRequests::of(&mut session.vm)
+            .connect_doorbell(origin(OWNER, 1), &Named { handle: doorbell });
+        assert!(connected.is_ok());
+        for of in [OWNER, 1] {
+            let origin =
+                session.vm.objects.park(origin(of, 8)).unwrap_or_else(|refused| panic!("{}", refused.text));
+            session.vm.engines[COPY.index()].line.push(of, WaitingConnect { origin, doorbell });
+        }
+        let drain = Drain {
+            holder: Holder { context: OWNER, doorbell },
+            origin: session.vm.objects.park_end(origin(OWNER, 9)),
+            last_queued: u64::MAX,
+            completed: 0,
+            since: Instant::now(),
+            timeout: Duration::from_secs(3600),
+        };
+        session.vm.doorbells.drains.push(drain);
+        let states = |session: &mut Session, of: u32| -> Vec<_> {
+            device(session, of).doorbells.iter().map(|(_, it)| (it.state, it.hw_queue.is_some())).collect()
+        };
+        let of_another = states(&mut session, 1);
+        Devices::of(&mut session.vm).put_device_in_error(OWNER, DEVICE_HUNG);
+        assert!(states(&mut session, OWNER).iter().all(|state| *state == (DoorbellState::Abort, false)));
+        assert_eq!(states(&mut session, 1), of_another);
+        let line = session.vm.engines[COPY.index()].line.in_order();
+        assert_eq!(line.iter().map(|connect| connect.origin.context).collect::<Vec<_>>(), [1]);
+        assert_eq!([OWNER, 1].map(|of| answered(&session, of, 8)), [77, 0]);
+        assert!(session.vm.doorbells.drains.is_empty(), "what was rung never runs");
+    }
+
+    #[test]
+    fn tdr_69_a_device_in_error_waits_for_no_memory_and_for_no_turn_and_its_fences_come() {
+        let mut session = restored(startable());
+        let buffer = device(&mut session, OWNER).contexts.get(CONTEXT).unwrap().software_queue[0];
+        session.vm.objects.fence(OWNER, buffer.ring, Token(5));
+        assert!(session.vm.objects.due.is_empty(), "it is behind the buffer");
+        let now = session.vm.engines.now();
+        Submission::of(&mut session.vm).list_context(OWNER, CONTEXT);
+        let context = device(&mut session, OWNER).contexts.get_mut(CONTEXT).unwrap();
+        (context.listed, context.is_parked) = (true, true);
+        for of in [OWNER, 1] {
+            let origin =
+                session.vm.objects.park(origin(of, 8)).unwrap_or_else(|refused| panic!("{}", refused.text));
+            let charge = session.vm.objects.charge(of, Kind::Work, 1);
+            let charge = charge.unwrap_or_else(|refused| panic!("{}", refused.text));
+            let root = device(&mut session, of).root;
+            let waiter = Waiter { origin, root, allocations: Vec::new(), charge };
+            session.vm.memory.residency.add_waiter(waiter);
+        }
+        Devices::of(&mut session.vm).put_device_in_error(OWNER, DEVICE_HUNG);
+        let context = device(&mut session, OWNER).contexts.get(CONTEXT).unwrap();
+        assert!(!context.listed && !context.is_parked);
+        let next = session.vm.engines[COPY.index()].run_list.next(now);
+        assert!(next.is_none_or(|(of, ..)| of != OWNER), "{next:?}");
+        let waiting = session.vm.memory.residency.waiters.iter().map(|waiter| waiter.origin.context);
+        assert_eq!(waiting.collect::<Vec<_>>(), [1]);
+        assert_eq!([OWNER, 1].map(|of| answered(&session, of, 8)), [77, 0]);
+        assert!(session.vm.objects.due.contains(&(Token(5), Ok(()))), "the buffer has ended");
+    }
+
+    #[test]
+    fn a_guest_is_told_which_reset_has_cost_its_device_and_the_first_reason_stays() {
+        let mut session = restored(startable());
+        let word = |session: &Session, at: u64| {
+            session
+                .vm
+                .memory
+                .page(&session.vm.objects, OWNER)
+                .unwrap()
+                .word(at)
+                .unwrap()
+                .load(Ordering::Acquire)
+        };
+        for report in [9, 10] {
+            let loss = Loss { reason: Reason::EngineTimeout, is_collateral: report == 10, report };
+            Devices::of(&mut session.vm).lose_device(OWNER, DEVICE_HUNG, loss);
+            let first = Loss { is_collateral: false, report: 9, ..loss };
+            assert_eq!([LOSS, LOSS_REPORT].map(|at| word(&session, at)), [first.word(), 9]);
+        }
     }
 
     #[test]

@@ -134,8 +134,10 @@ mod tests {
         assert_eq!(standing.quarantined().unwrap().why, "first");
         assert!(!standing.reboot(&policy, now + policy.limit_time));
         assert!(!standing.reboot(&reboots, now), "not by a guest that resets again and again");
+        assert!((0..5).all(|_| standing.adapter_reset(&policy, now)));
         assert!(standing.reboot(&reboots, now + policy.limit_time));
         assert_eq!(standing.quarantined(), None);
+        assert!(standing.adapter_reset(&policy, now), "the past is forgotten");
         standing.quarantine("third", now);
         assert_eq!(standing.allow().unwrap().why, "third");
         assert_eq!((standing.quarantined(), standing.quarantines()), (None, 2));

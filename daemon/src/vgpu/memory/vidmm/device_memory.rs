@@ -280,6 +280,9 @@ mod tests {
         let id = next.create_vram(PAGE).unwrap();
         assert_eq!(next.locate(id, 1), Spot::Evicted, "none is handed out that is not zero");
         assert_eq!(next.take_unclean(), [(HALF, HALF)]);
+        assert_eq!(device.stale_within(0, LENGTH), [(HALF, HALF)]);
+        next.is_zeroed((HALF, HALF), Zeroed::Done);
+        assert!(device.stale_within(0, LENGTH).is_empty() && free(&next) == (HALF, HALF));
     }
 
     #[test]
