@@ -185,53 +185,66 @@ fn cont_10_a_daemon_that_is_stopped_or_panics_is_followed_by_another() {
     assert!(matches!(fill(&device, 3, true), Err(DriverError::DeviceLost(_))));
 }
 
+/// A program of a guest that fills buffers over and over, with a new device where one is lost.
+struct Program {
+    rounds: Arc<AtomicU32>,
+    /// How many devices it has lost.
+    thread: thread::JoinHandle<u32>,
+}
+
+impl Program {
+    fn begin(vm: &Arc<LoopbackVm>, is_over: &Arc<AtomicBool>, by_doorbell: bool) -> Self {
+        let rounds = Arc::new(AtomicU32::new(0));
+        let (vm, is_over, done) = (Arc::clone(vm), Arc::clone(is_over), Arc::clone(&rounds));
+        let thread = thread::spawn(move || {
+            let mut losses = 0;
+            let mut device = Device::open(vm.open("test").unwrap()).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                match fill(&device, done.load(Ordering::Relaxed), by_doorbell) {
+                    Ok(()) => {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(DriverError::DeviceLost(_)) => {
+                        losses += 1;
+                        drop(device);
+                        // A message that was on its way when the daemon was killed may be refused.
+                        device = loop {
+                            match vm.open("again").map_err(DriverError::from).and_then(Device::open) {
+                                Ok(device) => break device,
+                                Err(error) => assert!(!is_over.load(Ordering::Relaxed), "{error}"),
+                            }
+                        };
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            losses
+        });
+        Self { rounds, thread }
+    }
+
+    fn rounds(&self) -> u32 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+}
+
 #[test]
 fn cont_15_programs_at_work_while_daemons_are_killed_lose_devices_and_nothing_else() {
     let kept = Kept::begin(&table("a", ""));
     let vm = kept.connect("a");
-    let (is_over, rounds) = (AtomicBool::new(false), [const { AtomicU32::new(0) }; 4]);
-    let losses = thread::scope(|scope| {
-        let over = Over(&is_over);
-        let work = |index: usize| {
-            let (vm, is_over, rounds) = (&vm, &is_over, &rounds);
-            move || {
-                let mut losses = 0;
-                let mut device = Device::open(vm.open("test").unwrap()).unwrap();
-                while !is_over.load(Ordering::Relaxed) {
-                    match fill(&device, rounds[index].load(Ordering::Relaxed), index.is_multiple_of(2)) {
-                        Ok(()) => {
-                            rounds[index].fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(DriverError::DeviceLost(_)) => {
-                            losses += 1;
-                            drop(device);
-                            // A message that was on its way when the daemon was killed may be refused.
-                            device = loop {
-                                match vm.open("again").map_err(DriverError::from).and_then(Device::open) {
-                                    Ok(device) => break device,
-                                    Err(error) => assert!(!is_over.load(Ordering::Relaxed), "{error}"),
-                                }
-                            };
-                        }
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-                losses
-            }
-        };
-        let threads: Vec<_> = (0..4).map(|index| scope.spawn(work(index))).collect();
-        for _ in 0..4 {
-            let before = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
-            let goes_on = || {
-                let now = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
-                now.iter().zip(&before).all(|(now, before)| now > before)
-            };
-            until("work on all queues", goes_on);
-            kept.kill();
-        }
-        drop(over);
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<u32>>()
-    });
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Over(&is_over);
+    // None of these threads is waited for without a bound: a message that is lost leaves one of them waiting for ever.
+    let programs: Vec<Program> = (0..4).map(|index| Program::begin(&vm, &is_over, index % 2 == 0)).collect();
+    let rounds = || programs.iter().map(Program::rounds).collect::<Vec<u32>>();
+    for _ in 0..4 {
+        let before = rounds();
+        until("work on all queues", || rounds().iter().zip(&before).all(|(now, before)| now > before));
+        kept.kill();
+    }
+    drop(over);
+    until("the end of all programs", || programs.iter().all(|program| program.thread.is_finished()));
+    let losses: Vec<u32> = programs.into_iter().map(|program| program.thread.join().unwrap()).collect();
     assert!(losses.iter().all(|losses| (3..=4).contains(losses)), "{losses:?}");
     assert!(vm.is_connected());
 }
