@@ -236,7 +236,12 @@ fn lm_66_a_snapshot_has_a_devices_memory_and_the_guest_goes_on() {
         let spec = format!("vram=64M,restore={}", at("snapshot").display());
         let daemon =
             Daemon::with_specs(&[&spec], &[place, &["--control", control.to_str().unwrap()]].concat());
-        let _line = std::os::unix::net::UnixStream::connect(daemon.socket(0)).unwrap();
+        // Its file is there a moment before it listens.
+        let mut line = None;
+        until("the vGPU's socket", || {
+            line = std::os::unix::net::UnixStream::connect(daemon.socket(0)).ok();
+            line.is_some()
+        });
         let again = at("again");
         until("its own snapshot", || {
             let verb = Verb::Snapshot { vgpu: "v0".to_owned(), file: again.clone() };
