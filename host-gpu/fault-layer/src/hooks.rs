@@ -128,7 +128,9 @@ hooks! {
 fn none_made(made: *mut vk::Pipeline, count: u32) {
     for index in 0..count as usize {
         // SAFETY: the caller has room for as many.
-        unsafe { made.add(index).write(vk::Pipeline::null()) };
+        let place = unsafe { made.add(index) };
+        // SAFETY: as above.
+        unsafe { place.write(vk::Pipeline::null()) };
     }
 }
 

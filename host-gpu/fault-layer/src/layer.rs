@@ -151,7 +151,8 @@ fn chain<L>(first: *const c_void, kind: vk::StructureType) -> Option<&'static mu
     let mut at = first.cast::<ChainInfo<L>>().cast_mut();
     loop {
         // SAFETY: all structures of a chain begin as this one does, and are there for as long as the call is.
-        let (its, next) = unsafe { ((*at.as_ref()?).kind, (*at).next) };
+        let head = unsafe { at.as_ref() }?;
+        let (its, next) = (head.kind, head.next);
         // SAFETY: of this kind, so it is whole.
         if its == kind && unsafe { (*at).function } == LINK {
             // SAFETY: as above; a layer is to write it, and nothing else does meanwhile.
@@ -174,7 +175,8 @@ unsafe extern "system" fn create_instance(
     let found = chain::<InstanceLink>(first, vk::StructureType::LOADER_INSTANCE_CREATE_INFO);
     let Some(found) = found else { return vk::Result::ERROR_INITIALIZATION_FAILED };
     // SAFETY: the loader's link, which is there for this layer.
-    let (below, next) = unsafe { ((*found.link).instance_commands, (*found.link).next) };
+    let link = unsafe { &*found.link };
+    let (below, next) = (link.instance_commands, link.next);
     // What stands below finds its own link there.
     found.link = next;
     set(&INSTANCE_COMMANDS, below);
