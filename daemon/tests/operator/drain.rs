@@ -12,6 +12,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::killed::Kept;
+use crate::served::NEVER;
 use crate::served::Served;
 use crate::served::text;
 use crate::served::until;
@@ -23,7 +24,9 @@ use crate::upgrade::table;
 /// Connects to a vGPU that turns front-ends away, and sees the end of the connection.
 fn is_turned_away(served: &Served, name: &str) {
     let mut stream = UnixStream::connect(served.folder.file(&format!("{name}.sock"))).unwrap();
-    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it was not asked anything");
+    // One that is served waits for what it says first.
+    stream.set_read_timeout(Some(NEVER)).unwrap();
+    assert_eq!(stream.read(&mut [0]).expect("the end of the connection"), 0, "it was not asked anything");
 }
 
 /// What a command that the daemon refuses says.
