@@ -2,6 +2,8 @@
 # For ci/test and ci/full to source, in the root of the checkout: stages, their verdicts, and what both of them run.
 #
 #   stage, counted     run a command, keep what it said for the last lines
+#   in_time            runs a stage if the whole run still ends in time with it
+#   with               runs a command with Debian's packages that it needs
 #   tested             runs tests, keeps their results for `cargo ci conformance`
 #   times              verdict and seconds of each stage, in one line
 #   make_room          removes what a stage has built, where the disk is short
@@ -20,6 +22,7 @@ trap 'rm -rf "$scratch"' EXIT
 results=$scratch/results
 touch "$results" "$scratch/remarks"
 failed_stages=()
+left_out=()
 all_stages=()
 
 room_of_memory() { awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo; }
@@ -47,6 +50,31 @@ stage() {
     printf '== %s: %s, %d s\n' "$name" "$verdict" $((SECONDS - started))
     all_stages+=("$name $verdict $((SECONDS - started)) s")
     [ "$verdict" = ok ]
+}
+
+# Runs a stage that takes so many minutes at the most, or says that it is left out.
+#   in_time MINUTES NAME COMMAND…
+in_time() {
+    local minutes=$1
+    shift
+    if [ $((SECONDS / 60 + minutes)) -le "${CAMPANILE_CI_MINUTES:-85}" ]; then
+        stage "$@" || true
+        return
+    fi
+    printf '\n== %s: left out, as it may take %d minutes after %d of %d\n' "$1" "$minutes" $((SECONDS / 60)) "${CAMPANILE_CI_MINUTES:-85}"
+    left_out+=("$1")
+}
+
+# Installs what is missing of these packages, then runs a command.
+#   with PACKAGE,… COMMAND…
+with() {
+    local packages
+    IFS=, read -r -a packages <<<"$1"
+    shift
+    if ! dpkg --status "${packages[@]}" >/dev/null 2>&1; then
+        DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install --yes --no-install-recommends "${packages[@]}" >/dev/null </dev/null
+    fi
+    "$@"
 }
 
 times() {
@@ -109,6 +137,7 @@ sum_up() {
     printf '\n'
     cat "$scratch/remarks"
     if [ ${#failed_stages[@]} -gt 0 ]; then printf 'FAILED stages: %s\n' "${failed_stages[*]}"; fi
+    if [ ${#left_out[@]} -gt 0 ]; then printf 'left out for want of time: %s\n' "${left_out[*]}"; fi
     awk '{
             for (i = 2; i <= NF; i++) {
                 if ($i == "passed;") passed += $(i - 1)

@@ -43,17 +43,6 @@ unprivileged() {
         "chmod 666 /dev/dri/renderD128; start-stop-daemon -S -c somebody -x /bin/campanile-guest -- ${squares#* }"
 }
 
-readme() {
-    local claim="the command line in README.md and docs/book/qemu.md is the one that these machines run" part
-    for part in '-object memory-backend-memfd,id=m,size=4G,share=on' '-machine q35,memory-backend=m' \
-        '-chardev socket,id=c,path=/run/campanile/a.sock' \
-        "-device vhost-user-test-device-pci,chardev=c,$device_settings"; do
-        grep -qF -- "$part" README.md && grep -qF -- "$part" docs/book/qemu.md ||
-            { fail "$claim" "one of them has no $part"; return; }
-    done
-    pass "$claim"
-}
-
 info() {
     local claim="info agrees with the daemon: memory, nodes, doorbells, protocol" node=available
     log_start=1
@@ -290,18 +279,19 @@ serve_all() {
 }
 
 all_checks() {
+    local check checks
     # With daemons and machines of their own.
-    if [[ ${only[*]} =~ ^(repeated_selftests|cgroups)$ ]]; then
-        "${only[0]}"
+    if [[ ${only[*]} =~ ^((repeated_selftests|cgroups|guide_gpu|guide_fs)\ ?)+$ ]]; then
+        for check in "${only[@]}"; do "$check"; done
         return
     fi
     serve_all ||
         { fail "the daemon starts" "$(cat "$scratch/daemon.log")"; return; }
     [[ ${only[0]:-} == fs_* ]] || first_result || return
-    # The last four start other daemons, of other vGPUs.
-    local check checks=(driver readme unprivileged info conformance c_example mandelbrot two_processes trespass no_messages "${vulkan_checks[@]}" bench killed_process reset
+    # The last six start other daemons, of other vGPUs.
+    checks=(driver unprivileged info conformance c_example mandelbrot two_processes trespass no_messages "${vulkan_checks[@]}" bench killed_process reset
         two_machines power hang killed_qemu other_version "${fs_checks[@]}" bad_input without_window
-        repeated_selftests cgroups)
+        guide_gpu guide_fs repeated_selftests cgroups)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do "$check"; done
 }

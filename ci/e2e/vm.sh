@@ -47,8 +47,17 @@ vm_start_fs() {
 #   vm_launch NAME SHARE ARGUMENT…
 vm_launch() {
     local name=$1 share=$2
-    local folder=$scratch/$name fifo descriptor
     shift 2
+    vm_run "$name" -smp "$vm_cpus" -m "$vm_memory" -object "memory-backend-memfd,id=m,size=$vm_memory,share=$share" \
+        -machine q35,memory-backend=m "$@"
+}
+
+# The same, of which the arguments have memory, CPUs and machine type, too.
+#   vm_run NAME ARGUMENT…
+vm_run() {
+    local name=$1
+    local folder=$scratch/$name fifo descriptor
+    shift
     rm -rf "$folder"
     mkdir "$folder"
     for fifo in commands.in commands.out qmp.in qmp.out; do mkfifo "$folder/$fifo"; done
@@ -60,8 +69,7 @@ vm_launch() {
     qmp_in[$name]=$descriptor
     exec {descriptor}<>"$folder/qmp.out"
     qmp_out[$name]=$descriptor
-    "$qemu" -name "$name" -accel tcg,thread=multi -cpu max -smp "$vm_cpus" -m "$vm_memory" -display none -nodefaults \
-        -object "memory-backend-memfd,id=m,size=$vm_memory,share=$share" -machine q35,memory-backend=m \
+    "$qemu" -name "$name" -accel tcg,thread=multi -cpu max -display none -nodefaults \
         "$@" \
         -kernel "$tools/vmlinuz" -initrd "${vm_initramfs:-$scratch/initramfs}" -append "console=ttyS0 quiet panic=-1 $vm_append" \
         -serial "file:$folder/console" \

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 /// What is done with a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It runs.
+    /// It runs here.
     Run,
-    /// It does not, for this reason.
+    /// A script runs it, of this mark.
+    Script(String),
+    /// It does not run, as no machine of the tests has this.
     Needs(String),
     /// It is written into this file.
     File(String),
@@ -29,14 +31,16 @@ pub(crate) struct Block {
     pub(crate) text: String,
 }
 
-fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+/// The folder of the checkout.
+pub(crate) fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The README and the guides, by the names of their files.
 pub(crate) fn pages() -> Vec<(String, String)> {
-    let mut files = vec![docs().join("../README.md")];
-    for folder in [docs(), docs().join("book")] {
+    let docs = checkout().join("docs");
+    let mut files = vec![checkout().join("README.md")];
+    for folder in [docs.clone(), docs.join("book")] {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         files.extend(entries.filter(|path| path.extension().is_some_and(|end| end == "md")));
     }
@@ -71,6 +75,7 @@ fn kind(word: &str) -> Kind {
     match word.split_once('=') {
         None if word == "run" => Kind::Run,
         None if word == "says" => Kind::Says,
+        Some(("run", mark)) => Kind::Script(mark.to_owned()),
         Some(("needs", needs)) => Kind::Needs(needs.to_owned()),
         Some(("file", path)) => Kind::File(path.to_owned()),
         _ => panic!("a block is marked {word:?}, which means nothing"),

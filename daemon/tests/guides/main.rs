@@ -5,7 +5,8 @@
 //!                                    └─▶ shell      blocks marked `run` run, a page in one shell, beside daemons of its own
 //! ```
 //!
-//! A block of commands begins with ```` ```sh run ````, or with ```` ```sh needs=… ```` and why it cannot run on a bare machine. What
+//! A block of commands begins with ```` ```sh run ````, with ```` ```sh run=WHERE ```` where a script of `ci` runs it (`ci/blocks.sh` lists them), or with
+//! ```` ```sh needs=… ```` and what no machine of the tests has. What
 //! ```` ```toml file=PATH ```` has is written there first, and each line of ```` ```text says ```` is among what the commands before it
 //! print, where `…` stands for anything. `/run/campanile`, `/etc/campanile`, `/var/lib/campanile` and the ports of metrics and of the web page are the test's own.
 
@@ -13,34 +14,50 @@
 
 mod blocks;
 mod commands;
+mod runners;
 mod shell;
 
 use crate::blocks::Block;
 use crate::blocks::Kind;
 use crate::blocks::pages;
 
-/// Why a block does not run here.
-const NEEDS: [(&str, &str); 6] = [
-    ("vm", "a VM, and what runs in its guest"),
-    ("root", "root, or an installed package, on a machine of its own"),
-    ("build", "a build for release, minutes long; ci/full runs it in another way"),
-    ("peer", "a second host, or a second VMM"),
-    ("gpu-guest", "a guest with the device"),
-    ("gpu", "a GPU of that name; tests of the command itself run it on the CPU driver"),
+/// The scripts that run blocks elsewhere, by the blocks' mark.
+const RUNNERS: [(&str, &str); 6] = [
+    ("vm", "ci/e2e/guides.sh"),
+    ("guest", "ci/e2e/guides.sh"),
+    ("move", "ci/e2e/guides.sh"),
+    ("checkout", "ci/guides"),
+    ("debian", "packaging/check"),
+    ("libvirt", "ci/libvirt"),
 ];
 
-/// The pages with blocks that run; each has a test of its own below.
-const RUN: [&str; 9] = [
-    "README.md",
-    "configuration.md",
-    "control-api.md",
-    "gpus.md",
-    "guest-programs.md",
-    "metrics.md",
-    "serving.md",
-    "survival.md",
-    "web.md",
-];
+/// What no machine of the tests has; the guides say that these commands were not tried so.
+const NEEDS: [&str; 3] = ["cloud-hypervisor", "incus", "proxmox"];
+
+/// The pages with blocks that run here, each with a test of its own.
+macro_rules! pages_that_run {
+    ($($test:ident: $page:literal,)*) => {
+        const RUN: &[&str] = &[$($page),*];
+        $(
+            #[test]
+            fn $test() {
+                shell::run_page($page);
+            }
+        )*
+    };
+}
+
+pages_that_run! {
+    the_commands_of_the_readme_run: "README.md",
+    the_commands_about_configuration_run: "configuration.md",
+    the_commands_about_the_control_api_run: "control-api.md",
+    the_commands_about_gpus_run: "gpus.md",
+    the_commands_about_guest_programs_run: "guest-programs.md",
+    the_commands_about_metrics_run: "metrics.md",
+    the_commands_about_serving_run: "serving.md",
+    the_commands_about_daemons_that_die_run: "survival.md",
+    the_commands_about_the_web_page_run: "web.md",
+}
 
 fn is_command(block: &Block) -> bool {
     matches!(block.language.as_str(), "sh" | "console" | "bash" | "shell")
@@ -50,20 +67,27 @@ fn is_command(block: &Block) -> bool {
 fn every_block_of_commands_runs_or_says_what_it_needs() {
     let mut blocks = 0;
     for (page, text) in pages() {
-        for block in blocks::of(&text).iter().filter(|block| is_command(block)) {
+        let of_page = blocks::of(&text);
+        for block in of_page.iter().filter(|block| is_command(block)) {
             blocks += 1;
             let at = format!("{page}:{}", block.line);
             match &block.kind {
                 Kind::Run => {
                     assert!(RUN.contains(&page.as_str()), "{at}: no test runs the blocks of this page")
                 }
-                Kind::Needs(needs) => {
-                    assert!(
-                        NEEDS.iter().any(|(name, _)| name == needs),
-                        "{at}: needs={needs} is no known reason"
-                    );
+                Kind::Script(mark) if mark == "ci" => runners::are_scripts_of_ci(&at, block),
+                Kind::Script(mark) => {
+                    let runner = RUNNERS.iter().find(|(name, _)| name == mark);
+                    let (_, script) = runner.unwrap_or_else(|| panic!("{at}: run={mark}: nothing runs that"));
+                    let number =
+                        of_page.iter().filter(|other| other.kind == block.kind && other.line <= block.line);
+                    runners::runs(script, &page, mark, number.count())
+                        .unwrap_or_else(|why| panic!("{at}: {why}"));
                 }
-                _ => panic!("{at}: ```sh is to be followed by run, or by needs=REASON"),
+                Kind::Needs(needs) => {
+                    assert!(NEEDS.contains(&needs.as_str()), "{at}: needs={needs} is no known reason");
+                }
+                _ => panic!("{at}: ```sh is to be followed by run, run=WHERE or needs=WHAT"),
             }
         }
     }
@@ -83,49 +107,4 @@ fn every_command_of_campanile_is_one_that_it_takes() {
         }
     }
     assert!(tried > 20, "{tried}");
-}
-
-#[test]
-fn the_commands_of_the_readme_run() {
-    shell::run_page("README.md");
-}
-
-#[test]
-fn the_commands_about_configuration_run() {
-    shell::run_page("configuration.md");
-}
-
-#[test]
-fn the_commands_about_the_control_api_run() {
-    shell::run_page("control-api.md");
-}
-
-#[test]
-fn the_commands_about_gpus_run() {
-    shell::run_page("gpus.md");
-}
-
-#[test]
-fn the_commands_about_guest_programs_run() {
-    shell::run_page("guest-programs.md");
-}
-
-#[test]
-fn the_commands_about_metrics_run() {
-    shell::run_page("metrics.md");
-}
-
-#[test]
-fn the_commands_about_serving_run() {
-    shell::run_page("serving.md");
-}
-
-#[test]
-fn the_commands_about_daemons_that_die_run() {
-    shell::run_page("survival.md");
-}
-
-#[test]
-fn the_commands_about_the_web_page_run() {
-    shell::run_page("web.md");
 }

@@ -21,6 +21,9 @@ const NEVER: &str = "180";
 /// Where the guides have metrics, and the web page.
 const ADDRESSES: [&str; 2] = ["127.0.0.1:9464", "127.0.0.1:9465"];
 
+/// A GPU of the guides, and the device that is here.
+const GPU: (&str, &str) = ("h100", "llvmpipe");
+
 /// What goes before all commands. `ready` waits until as many daemons as it says have told that they serve.
 const HEAD: &str = r#"
 set -euo pipefail
@@ -64,7 +67,8 @@ impl Place {
         let text = text
             .replace("/run/campanile", &at("run"))
             .replace("/etc/campanile", &at("etc"))
-            .replace("/var/lib/campanile", &at("state"));
+            .replace("/var/lib/campanile", &at("state"))
+            .replace(GPU.0, GPU.1);
         let addresses = ADDRESSES.iter().zip(&self.addresses);
         addresses.fold(text, |text, (theirs, own)| text.replace(theirs, own))
     }

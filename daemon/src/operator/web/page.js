@@ -32,6 +32,12 @@ function rect(x, y, width, height, kind, tip) {
 const label = (x, y, text) => make("text", { x, y }, text);
 const mib = (bytes) => `${Math.round(bytes / MIB)} MiB`;
 
+/** A context as `campanile ctl timeline` names it: a handle's lower 32 bits are its index. */
+function title({ process, context, entry }) {
+  if (process === null || context === null) return `ended, entry ${entry.join(".")}`;
+  return `process ${process}, context ${context % 2 ** 32}`;
+}
+
 /** One row a context, by vGPU and node; time to the right, now at the right edge. */
 function timeline(answer) {
   const rows = [];
@@ -41,8 +47,7 @@ function timeline(answer) {
       const node = engine.engine > 0 ? `${engine.node}@${engine.engine}` : engine.node;
       if (engine.contexts.length === 0) rows.push({ name: `${vgpu.name} ${node}`, stretches: [] });
       for (const context of engine.contexts) {
-        const process = context.process === null ? "ended" : `process ${context.process}`;
-        rows.push({ name: `${vgpu.name} ${node}, ${process}`, stretches: context.stretches });
+        rows.push({ name: `${vgpu.name} ${node}, ${title(context)}`, stretches: context.stretches });
         for (const stretch of context.stretches) newest = Math.max(newest, stretch.end_ns);
       }
     }
