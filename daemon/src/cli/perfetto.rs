@@ -162,7 +162,8 @@ impl Picture {
             event["pid"] = json!(at.map_or(0, |at| at + 1));
             all.push(event);
         }
-        json!({ "traceEvents": all, "displayTimeUnit": "ns" })
+        // Times are microseconds; Perfetto takes a `displayTimeUnit` for that of the times, and makes milliseconds of seconds.
+        json!({ "traceEvents": all })
     }
 }
 
@@ -274,6 +275,7 @@ mod tests {
         ));
         assert_eq!(picture.left_out(), 6);
         let file = picture.finish();
+        assert!(file["displayTimeUnit"].is_null(), "viewers would scale times by it");
         let all = file["traceEvents"].as_array().unwrap();
         let (names, drawn): (Vec<_>, Vec<_>) = all.iter().partition(|event| event["ph"] == "M");
         let names: Vec<_> = names.iter().map(|name| name["args"]["name"].as_str().unwrap()).collect();
