@@ -2,7 +2,7 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 1000, LEFT = 190, ROW = 20, BAR = 14;
+const WIDTH = 1000, LEFT = 230, ROW = 20, BAR = 14;
 const SPAN_NS = 5e9;
 const MIB = 1 << 20;
 
