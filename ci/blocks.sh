@@ -7,6 +7,7 @@
 #   ```sh run=checkout   in a checkout, with what it builds: ci/guides
 #   ```sh run=debian     in a clean Debian with the packages: ci/packages
 #   ```sh run=libvirt    beside a libvirtd: ci/libvirt
+#   ```sh run=cloud-hypervisor   on the host of one: ci/e2e/cloud-hypervisor-guide.sh
 #   ```sh run=ci         scripts of this folder, by their names
 #   ```sh needs=WHAT     nowhere: what it takes is on no machine that tests run on
 #

@@ -257,8 +257,8 @@ all_checks() {
 }
 
 front_checks() {
-    local check checks=(boots resets reboots pauses daemon_is_killed daemon_is_ended)
-    local saving=(snapshots moves_within moves_between second_move lost_log unusable_state) is_asked=no
+    local check checks=(boots resets reboots pauses daemon_is_killed daemon_is_ended guide)
+    local saving=(snapshots moves_within moves_between second_move lost_log unusable_state guide_saves) is_asked=no
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     [ ${#only[@]} -gt 0 ] || checks+=("${saving[@]}")
     for check in "${checks[@]}"; do

@@ -1,9 +1,11 @@
 # shellcheck shell=bash
-# Commands of the guides as they stand there, with a VM: for ci/e2e-qemu (guide_gpu, guide_fs) and ci/e2e-qemu-migrate (guide_moves) to source.
+# Commands of the guides as they stand there, with a VM: for ci/e2e-qemu (guide_gpu, guide_fs), ci/e2e-qemu-migrate (guide_moves) and
+# ci/e2e-cloud-hypervisor to source.
 # On the host they run in this shell, where `campanile` is the daemon under test, `…` of QEMU's command line stands for what all machines
 # have, and these folders are others:
 #
-#   /run/campanile, /run    $scratch/run          /backup, /shared, and files without a folder    $scratch/files
+#   /run/campanile, /run    $scratch/run
+#   /backup, /shared, /var/lib/campanile, and files without a folder    $scratch/files
 #
 # and other-host is this one, at another port.
 # In the guest a block is one line of commands, each of which has to succeed.
@@ -52,6 +54,7 @@ guide_host() {
     local text lines line verdict=0
     text=$(blocks "$@") || return
     text=${text//\/run\/campanile/$scratch/run} text=${text// \/run\// $scratch/run/} text=${text//unix:\/run\//unix:$scratch/run/}
+    text=${text//\/var\/lib\/campanile/$scratch/files} text=${text//file:\/\/\/backup/file:\/\/$scratch/files/backup}
     text=${text// \/backup\// $scratch/files/} text=${text// \/shared\// $scratch/files/}
     text=${text//0.0.0.0:4700/127.0.0.1:$guide_port} text=${text//other-host:4700/localhost:$guide_other_port}
     # A line that ends in \ goes on.
