@@ -257,4 +257,24 @@ mod tests {
         });
         assert!(ends.unwrap_err().to_string().contains("the process that copies local memory"));
     }
+
+    #[test]
+    fn an_answer_to_another_step_is_none_to_this_one() {
+        // The first: one before it, and one after it. The second: the first once more.
+        for (first, second) in [(-1, 0), (1, 0), (0, -1)] {
+            let answered = copy(|channel, _| {
+                started(channel);
+                for away in [first, second] {
+                    // The process is ended where an answer is refused.
+                    let Ok(Some(asked)) = channel.receive::<Request>(true) else { return };
+                    let Request::Move { serial, .. } = asked.message else { panic!("{:?}", asked.message) };
+                    let moved = Response::Moved { serial: serial.wrapping_add_signed(away) };
+                    // It may have been ended by now.
+                    let _gone = channel.send(&moved, &[], &[], true);
+                }
+            });
+            let text = answered.unwrap_err().to_string();
+            assert!(text.contains("where memory was to be copied"), "{first} {second}: {text}");
+        }
+    }
 }
