@@ -58,7 +58,7 @@ pub(crate) fn methods() -> Vec<Method> {
 }
 
 /// Whether local memory is a device's own in all tests that do not ask for a place.
-fn is_in_device() -> bool {
+pub(crate) fn is_in_device() -> bool {
     std::env::var_os(LOCAL_MEMORY).is_some_and(|place| place == "device")
 }
 

@@ -1,5 +1,6 @@
 //! A daemon of its own for each test, and guests that attach to it.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Child;
@@ -43,6 +44,19 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
+}
+
+/// Where the environment wants local memory, for a daemon with these arguments: nothing where they say it themselves.
+fn local_place(arguments: &[&str]) -> Option<OsString> {
+    let place = std::env::var_os(LOCAL_MEMORY).filter(|_| !arguments.contains(&"--local-memory"))?;
+    let is_linked = |pair: &&[&str]| matches!(pair, ["--engines", count] if *count != "1");
+    let is_protected = |pair: &&[&str]| matches!(pair, ["--dirty-tracking", "write-protect"]);
+    let cannot = arguments.windows(2).find(|pair| is_linked(pair) || is_protected(pair));
+    if let Some(pair) = cannot.filter(|_| place == "device") {
+        eprintln!("local memory is the host's in this test: {} cannot be with a device's yet", pair.join(" "));
+        return None;
+    }
+    Some(place)
 }
 
 /// A `campanile serve` process.
@@ -112,8 +126,7 @@ impl Daemon {
         if let Some(model) = std::env::var_os(MODEL).filter(|_| !arguments.contains(&"--doorbell-model")) {
             command.arg("--doorbell-model").arg(model);
         }
-        if let Some(place) = std::env::var_os(LOCAL_MEMORY).filter(|_| !arguments.contains(&"--local-memory"))
-        {
+        if let Some(place) = local_place(arguments) {
             command.arg("--local-memory").arg(place);
         }
         // Most tests look at the processes that run; a spare would be one more.
