@@ -1,5 +1,6 @@
 //! Sessions over fake engines: no process, no thread of an engine, and time that a test moves.
 
+mod absences;
 mod kernels;
 mod model;
 mod native_fences;

@@ -33,6 +33,7 @@ use crate::sched::awake::Awake;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::config::Config;
 use crate::vgpu::objects::budget::Budget;
+use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 use crate::vgpu::session::Session;
 use crate::vgpu::testing;
@@ -132,6 +133,11 @@ impl World {
 
     /// Sends a message, with a fence behind it; what to look for its answer by.
     pub(super) fn ask(&mut self, of: u32, opcode: u32, body: &[u8]) -> Asked {
+        self.try_ask(of, opcode, body).unwrap()
+    }
+
+    /// As [`Self::ask`], where the command may be refused, and nothing asked.
+    pub(super) fn try_ask(&mut self, of: u32, opcode: u32, body: &[u8]) -> Result<Asked, Refusal> {
         self.sequence += 1;
         let sequence = self.sequence;
         let slot = u32::try_from(sequence % u64::from(RESPONSE_SLOTS)).unwrap();
@@ -139,10 +145,10 @@ impl World {
         let header = FrameHeader { magic: MAGIC, size, opcode, slot, sequence };
         let frame = [header.as_bytes(), body].concat();
         let asked = Asked { of, slot, sequence };
-        self.session.submit(of, 0, &frame).unwrap();
+        self.session.submit(of, 0, &frame)?;
         self.asked.insert(sequence, asked);
         self.session.fence(of, 0, Token(sequence));
-        asked
+        Ok(asked)
     }
 
     /// Its answer, once it is there.

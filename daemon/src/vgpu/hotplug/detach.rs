@@ -30,6 +30,8 @@ impl Hotplug<'_> {
             return errand.answer(Err(OrderError::Refused("that was asked already".to_owned())));
         }
         self.away.leave = Some(Leave { errand: Some(errand), until: clock::now() + limit, lost: None });
+        // What is away cannot come back before this device is back, however late it is.
+        self.away.until = None;
         self.tell_leave(1);
         self.vm.journal.line(Level::Info, format_args!("guest processes are asked to park their devices"));
         self.set_timer();
