@@ -163,17 +163,4 @@ fn free(file: &File, port: &LocalPort) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_received_of_a_place_is_copied_with_short_gaps_and_nothing_beside_it() {
-        let mut received = PageSet::none(1000);
-        [0..5, 10..12, 12 + GAP..13 + GAP, 200..300].into_iter().for_each(|run| received.insert(run));
-        assert_eq!(runs(&received, 0, 1000), [(0, 13 + GAP), (200, 300)]);
-        assert_eq!(runs(&received, 3, 11), [(3, 11)]);
-        assert_eq!(runs(&received, 220, 240), [(220, 240)]);
-        assert_eq!(runs(&received, 300, 1000), []);
-        assert_eq!(runs(&received, 80, 150), []);
-    }
-}
+mod tests;

@@ -56,7 +56,7 @@ impl DeviceLocal {
     }
 
     /// What of `length` bytes from `offset` on an earlier session has left: offset and bytes of each piece.
-    pub(super) fn stale_within(&self, offset: u64, length: u64) -> Vec<(u64, u64)> {
+    pub fn stale_within(&self, offset: u64, length: u64) -> Vec<(u64, u64)> {
         self.stale().within(offset, offset.saturating_add(length)).collect()
     }
 
@@ -73,5 +73,25 @@ impl DeviceLocal {
     /// What is there is zero, or this session's.
     pub(super) fn is_not_stale(&self, offset: u64, length: u64) {
         self.stale().take_all_within(offset, offset + length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::memory::vram::create_memfd;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_another_daemon_had_is_zero_for_a_session_only_where_none_has_had_it() {
+        let all = Ranges::new(0x4000, 0x4000);
+        for is_new in [true, false] {
+            let descriptor = create_memfd("opaque", 0x4000).unwrap().into();
+            let device = DeviceLocal::handed(descriptor, Passport::default(), is_new);
+            assert_eq!(device.is_new(), is_new);
+            assert_eq!(device.begin_session(&all), is_new);
+            assert!(!device.is_new() && !device.begin_session(&all));
+            assert_eq!(device.stale_within(0, 0x6000), [(0x4000, 0x2000)]);
+        }
     }
 }

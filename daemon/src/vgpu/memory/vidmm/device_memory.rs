@@ -305,6 +305,61 @@ mod tests {
     }
 
     #[test]
+    fn local_memory_is_described_to_engines_from_the_window_on_with_all_that_may_be_evicted() {
+        let passport = Passport { length: HALF, ..Passport::default() };
+        let expected = LocalMemory { start: HALF, bytes: HALF, evicted_bytes: 6 * LENGTH, passport };
+        assert_eq!(described(&device(), LENGTH, 3 * LENGTH), expected);
+    }
+
+    #[test]
+    fn what_is_not_zero_is_free_in_no_case_after_a_state_that_cannot_be_taken_over() {
+        let device = device();
+        drop(allocations(&device));
+        // What is to be zeroed, what is being zeroed, and what waits to be filled.
+        for (begins, claims) in [(false, false), (true, false), (false, true)] {
+            let mut all = allocations(&device);
+            assert!(!begins || all.take_unclean() == [(HALF, HALF)]);
+            assert!(!claims || all.claim_local(HALF + PAGE, PAGE) == Some(Claimed::Unclean));
+            let twice = vec![(AllocationId(1), moved(0, 1)), (AllocationId(1), moved(0, 1))];
+            assert!(all.take_over(twice).is_err());
+            assert_eq!(free(&all), (0, HALF));
+        }
+        // Nor where it goes over with other memory, or what was to come does not.
+        let mut all = allocations(&device);
+        assert_eq!(all.claim_local(HALF, PAGE), Some(Claimed::Unclean));
+        assert_eq!(all.claim_local(HALF + 4 * PAGE + 8, PAGE), None, "no whole page");
+        assert_eq!(all.take_unclean(), [(HALF + PAGE, HALF - PAGE)]);
+        all.adopt(VideoMemory::new(LENGTH, LENGTH, Method::Off).unwrap());
+        assert_eq!(free(&all), (0, HALF - PAGE));
+        drop_claims(&mut all);
+        assert_eq!((free(&all), all.take_unclean()), ((0, HALF), vec![(HALF, PAGE)]));
+    }
+
+    #[test]
+    fn dirty_52_what_is_read_of_local_memory_is_the_devices_and_of_all_else_the_files() {
+        let memory = tracked(&device(), Method::BoundRanges);
+        let tracker = memory.tracker();
+        let reads = |offset| tracker.read(tracker.whole(), offset, &mut [0; 4096]).is_ok();
+        let found: Vec<u64> = (0..LENGTH / PAGE + 1).filter(|page| reads(page * PAGE)).collect();
+        assert_eq!(found, [0, 1, 2, 3, 4, 5, 6, 7, 16]);
+    }
+
+    #[test]
+    fn dirty_53_of_a_piece_that_is_zeroed_the_pages_that_were_in_use_count_wherever_they_are() {
+        let device = device();
+        drop(over(tracked(&device, Method::BoundRanges)));
+        let mut all = over(tracked(&device, Method::BoundRanges));
+        assert_eq!(all.claim_local(HALF + 2 * PAGE, 2 * PAGE), Some(Claimed::Unclean));
+        all.take_over(vec![(AllocationId(1), moved(HALF + 2 * PAGE, 2))]).unwrap();
+        let _freed = all.release(AllocationId(1));
+        zero(&mut all);
+        let tracker = Arc::clone(all.memory().tracker());
+        let mut bits = vec![0; usize::try_from(tracker.length() / PAGE / 8).unwrap()];
+        tracker.query_dirty_bit_data(tracker.whole(), None, &mut bits, true).unwrap();
+        assert_eq!(bits[..3], [0, 0b1100, 0]);
+    }
+
+    #[test]
     fn the_daemon_has_no_view_of_it_and_a_device_copies_what_moves() {
         let mut all = allocations(&device());
         let id = all.create_vram(2 * PAGE).unwrap();
@@ -328,6 +383,7 @@ mod tests {
         all.finish_move(id, target, 4);
         assert!(all.is_restored_by_device(id) && !all.bring_back(id, 5));
         let target = all.begin_restore(id).unwrap();
+        assert_eq!(all.begin_restore(id), None, "it is on its way back");
         assert_eq!(all.spot(id), Spot::Moving);
         assert_eq!(all.device_copy(id, target), copy(MoveSide::Evicted(0), MoveSide::Local(HALF + 4 * PAGE)));
         all.finish_move(id, target, 6);
@@ -336,5 +392,9 @@ mod tests {
         let area = all.create_area(PAGE).unwrap();
         all.initialise(area, 1, &[]).unwrap();
         assert!(all.view(area).is_some());
+        let target = all.begin_eviction(area).unwrap();
+        assert_eq!(all.device_copy(area, target), None);
+        all.finish_move(area, target, 7);
+        assert!(!all.is_restored_by_device(area));
     }
 }

@@ -44,6 +44,8 @@ use campanile_protocol::PAGE_SIZE;
 #[cfg(test)]
 use super::device_local::DeviceLocal;
 use super::local_port::LocalPort;
+#[cfg(test)]
+use super::ranges::Ranges;
 
 /// Bytes of a piece: as many as a record of a migration has.
 const PIECE: u64 = 1 << 20;
@@ -206,3 +208,6 @@ impl Elsewhere for LocalReader {
         offsets.zip(into.chunks_mut(piece)).try_for_each(|(offset, into)| self.read_piece(offset, into))
     }
 }
+
+#[cfg(test)]
+mod tests;
