@@ -135,3 +135,6 @@ impl MemoryBitmap {
         (!batch.ranges.is_empty()).then_some(batch)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -211,3 +211,6 @@ pub fn lower_priority() {
         log::debug!("a migration thread keeps its priority: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use std::io;
+use std::sync::Mutex;
+
+use super::*;
+
+const PAGES: u64 = 4096;
+
+/// A memory of which every second page is zero, all of it dirty; reads beyond `readable` fail.
+struct Memory {
+    readable: u64,
+}
+
+impl MovingMemory for Memory {
+    fn length(&self) -> u64 {
+        PAGES * PAGE
+    }
+
+    fn page_size(&self) -> u64 {
+        PAGE
+    }
+
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
+    fn is_performant(&self) -> bool {
+        true
+    }
+
+    fn begin(&self, bits: &mut [u8]) -> io::Result<()> {
+        bits.fill(0xff);
+        Ok(())
+    }
+
+    fn begin_paused(&self, bits: &mut [u8]) -> io::Result<()> {
+        self.begin(bits)
+    }
+
+    fn query_and_clear(&self, _bits: &mut [u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end(&self) {}
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if offset + buffer.len() as u64 > self.readable {
+            return Err(io::Error::other("on purpose"));
+        }
+        for (index, page) in (offset / PAGE..).zip(buffer.chunks_mut(4096)) {
+            page.fill(u8::from(index % 2 == 1));
+        }
+        Ok(())
+    }
+}
+
+/// Counts what it is given; breaks at the `breaks`-th record, and stops the pass at the `stops`-th.
+struct Counting<'a> {
+    records: u64,
+    finished: Vec<u32>,
+    breaks: u64,
+    stops: u64,
+    stop: &'a AtomicBool,
+}
+
+impl Sink for Counting<'_> {
+    fn next_sequence(&self) -> u64 {
+        self.records
+    }
+
+    fn put(&mut self, _frame: &[u8]) -> Result<(), MigrationError> {
+        self.records += 1;
+        if self.records == self.stops {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        if self.records == self.breaks {
+            return Err(MigrationError::State("it breaks".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn finish_pass(&mut self, pass: u32) -> Result<(), MigrationError> {
+        self.finished.push(pass);
+        Ok(())
+    }
+}
+
+/// What came of pass 7 over sinks of which each breaks and stops so: what was sent, what is left, bytes told of, and each sink's
+/// records and finished passes.
+type Outcome = (Result<Sent, MigrationError>, u64, u64, Vec<(u64, Vec<u32>)>);
+
+fn pass(sinks: &[(u64, u64)], readable: u64, pace: Option<&Mutex<Pace>>) -> Outcome {
+    let (stop, progress) = (AtomicBool::new(false), AtomicU64::new(0));
+    let memories = [Memory { readable }, Memory { readable }];
+    let memories = [&memories[0] as &dyn MovingMemory, &memories[1]];
+    let mut dirty = DirtyBitmap::begin(memories).unwrap();
+    let new = |&(breaks, stops)| Counting { records: 0, finished: Vec::new(), breaks, stops, stop: &stop };
+    let mut sinks: Vec<_> = sinks.iter().map(new).collect();
+    let manner = Manner { zstd: None, pace, stop: &stop, progress: &progress };
+    let sent = send_pending(&Mutex::new(&mut dirty), memories, &mut sinks, 7, &manner);
+    let told = sinks.into_iter().map(|sink| (sink.records, sink.finished)).collect();
+    (sent, dirty.pending_bytes(), progress.load(Ordering::Relaxed), told)
+}
+
+const ALL: u64 = 2 * PAGES * PAGE;
+
+#[test]
+fn all_that_is_pending_goes_over_all_lines_and_each_ends_the_pass() {
+    for lines in 1..4 {
+        let (sent, left, told, sinks) = pass(&vec![(0, 0); lines], ALL, None);
+        let sent = sent.unwrap();
+        assert_eq!((sent.pages, sent.zero_pages, sent.bytes()), (2 * PAGES, PAGES, ALL));
+        assert_eq!((left, told), (0, ALL));
+        assert_eq!(sinks.iter().map(|(records, _)| records).sum::<u64>(), sent.records);
+        assert!(sinks.iter().all(|(_, finished)| *finished == [7]));
+        // Of two pages one is on the line.
+        assert!((ALL / 2..ALL / 2 + ALL / 16).contains(&sent.wire_bytes), "{sent:?}");
+    }
+}
+
+#[test]
+fn a_pass_that_is_to_end_ends_between_two_records_and_the_rest_stays_pending() {
+    let (sent, left, told, sinks) = pass(&[(0, 3)], ALL, None);
+    let sent = sent.unwrap();
+    assert_eq!((sent.records, &*sinks), (3, &[(3, vec![7])][..]));
+    assert_eq!((left, told), (ALL - sent.bytes(), sent.bytes()));
+    // No longer does it wait for the bandwidth, of which there is none.
+    let pace = Mutex::new(Pace::new(1, Instant::now()));
+    let (sent, left, _, _) = pass(&[(0, 1)], ALL, Some(&pace));
+    assert_eq!((sent.unwrap().records, left), (1, ALL - (1 << 20)));
+}
+
+#[test]
+fn one_line_that_breaks_ends_the_pass_of_all_and_none_says_that_it_is_over() {
+    let (sent, _, _, sinks) = pass(&[(1, 0)], ALL, None);
+    assert_eq!(sent.unwrap_err().to_string(), MigrationError::State("it breaks".to_owned()).to_string());
+    assert_eq!(sinks, [(1, vec![])]);
+    // The other one would go on for ever: it has nothing to do but to see that.
+    let (stop, progress) = (AtomicBool::new(false), AtomicU64::new(0));
+    let memory = Memory { readable: ALL };
+    let mut dirty = DirtyBitmap::begin([&memory, &memory]).unwrap();
+    let mut sink = Counting { records: 0, finished: Vec::new(), breaks: 0, stops: 0, stop: &stop };
+    let manner = Manner { zstd: None, pace: None, stop: &stop, progress: &progress };
+    let failed = AtomicBool::new(true);
+    let sent = send_over(&Mutex::new(&mut dirty), [&memory, &memory], &mut sink, &manner, &failed).unwrap();
+    assert_eq!((sent, sink.records), (Sent::default(), 0));
+}
+
+#[test]
+fn memory_that_cannot_be_read_ends_the_pass_in_words() {
+    let (sent, _, _, sinks) = pass(&[(0, 0)], PAGES * PAGE / 2, None);
+    let text = sent.unwrap_err().to_string();
+    assert!(text.contains("video memory") && text.contains("on purpose"), "{text}");
+    assert!(sinks[0].1.is_empty());
+}
+
+#[test]
+fn what_was_sent_adds_up() {
+    let one = Sent { records: 1, pages: 2, zero_pages: 3, wire_bytes: 4, microseconds: 5 };
+    let both = one.plus(one);
+    assert_eq!(both, Sent { records: 2, pages: 4, zero_pages: 6, wire_bytes: 8, microseconds: 10 });
+    assert_eq!((both.bytes(), both.time()), (4 * PAGE, Duration::from_micros(10)));
+}
