@@ -190,7 +190,7 @@ fn without_a_vulkan_driver_copies_work_and_compute_is_refused_by_the_name_of_the
     let text =
         r#"{"file_format_version":"1.0.0","ICD":{"library_path":"/nonexistent.so","api_version":"1.3.0"}}"#;
     std::fs::write(&manifest, text).unwrap();
-    let daemon = Daemon::with(&["--vulkan-driver", manifest.to_str().unwrap()]);
+    let daemon = Daemon::with(&["--vulkan-driver", manifest.to_str().unwrap(), "--local-memory", "host"]);
     let (_vm, device) = daemon.device();
     let refused = device.create_context(Node::Compute).unwrap_err();
     let DriverError::Refused { status: Status::NotSupported, text, .. } = refused else {

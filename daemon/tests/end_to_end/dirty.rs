@@ -281,18 +281,21 @@ fn dirty_44_dirty_52_dirty_53_many_writers_of_every_kind_and_a_reader_that_clear
             // Copies, fills, fences and time stamps, by kernel-mode buffers.
             let device = open("copies");
             let [source, target] = [0, 1].map(|_| device.create_local_buffer(MIB).unwrap());
+            // What the engine itself stores is where a CPU sees it.
+            let visible = is_in_device().then(|| device.create_buffer(MIB).unwrap());
+            let words = visible.as_ref().map_or(target.va(), |visible| visible.va());
             let mut queue = device.create_context(Node::Copy).unwrap().create_kernel_queue().unwrap();
             work(
                 2,
                 Box::new(move |round| {
-                    let _alive = &device;
+                    let _alive = (&device, &visible);
                     let at = u64::from(round) * 37 % 200 * PAGE;
                     let mut commands = CommandBuffer::new();
                     commands.fill(source.va() + at, 2 * PAGE, round).unwrap();
                     commands.barrier().unwrap();
                     commands.copy(source.va() + at, target.va() + at, PAGE + 64).unwrap();
-                    commands.signal(target.va() + 250 * PAGE, u64::from(round)).unwrap();
-                    commands.timestamp(target.va() + 251 * PAGE).unwrap();
+                    commands.signal(words + 250 * PAGE, u64::from(round)).unwrap();
+                    commands.timestamp(words + 251 * PAGE).unwrap();
                     let ticket = queue.submit(&commands).unwrap();
                     queue.wait(ticket, Some(NEVER)).unwrap();
                 }),

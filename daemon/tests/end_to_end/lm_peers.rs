@@ -135,7 +135,12 @@ const DIFFERENCES: [Difference; 10] = [
     (PLAIN, &["--doorbells", "63"], "doorbells of node compute", ["64", "63"]),
     (PLAIN, &["--slice", "0"], "is_sliced of node compute", ["true", "false"]),
     (PLAIN, &["--doorbell-model", "copy=global"], "has_global_doorbell of node copy", ["false", "true"]),
-    (PLAIN, &["--vulkan-device", "no such device"], "device of node compute", ["", "none"]),
+    (
+        PLAIN,
+        &["--vulkan-device", "no such device", "--local-memory", "host"],
+        "device of node compute",
+        ["", "none"],
+    ),
 ];
 
 #[test]

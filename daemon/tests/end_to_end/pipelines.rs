@@ -229,7 +229,7 @@ fn the_profile_says_what_kernels_may_use_and_they_may() {
 
 #[test]
 fn a_vgpu_without_kernels_has_no_profile() {
-    let daemon = Daemon::with(&["--vulkan-device", "no such device"]);
+    let daemon = Daemon::with(&["--vulkan-device", "no such device", "--local-memory", "host"]);
     let (_vm, device) = daemon.device();
     let refused = device.profile().unwrap_err();
     assert!(matches!(refused, DriverError::Refused { status: Status::NotSupported, .. }), "{refused}");

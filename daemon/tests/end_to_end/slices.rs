@@ -190,7 +190,8 @@ fn nice(thread: &Path) -> i64 {
 
 #[test]
 fn threads_that_run_kernels_are_nicer_than_those_that_say_what_comes_next() {
-    let daemon = Daemon::with(&[]);
+    // With a device's own memory an engine has device instances for copies, too, with threads of theirs.
+    let daemon = Daemon::with(&["--local-memory", "host"]);
     let (_vm, device) = daemon.device();
     let _context = device.create_context(Node::Compute).unwrap();
     let threads = |pid: u32| -> Vec<(String, i64)> {

@@ -53,7 +53,10 @@ fn local_place(arguments: &[&str]) -> Option<OsString> {
     let is_protected = |pair: &&[&str]| matches!(pair, ["--dirty-tracking", "write-protect"]);
     let cannot = arguments.windows(2).find(|pair| is_linked(pair) || is_protected(pair));
     if let Some(pair) = cannot.filter(|_| place == "device") {
-        eprintln!("local memory is the host's in this test: {} cannot be with a device's yet", pair.join(" "));
+        eprintln!(
+            "local memory is the host's in this test: {} cannot be with a device's yet",
+            pair.join(" ")
+        );
         return None;
     }
     Some(place)

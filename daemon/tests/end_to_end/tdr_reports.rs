@@ -1,6 +1,7 @@
 //! Reports on hangs: what they say, and that they say it before and while others go on.
 
 use std::fs;
+use std::time::Instant;
 
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
@@ -11,6 +12,7 @@ use campanile_protocol::device_page::DEVICE_HUNG;
 use campanile_protocol::device_page::DEVICE_RESET;
 use serde_json::Value;
 
+use crate::dirty::is_in_device;
 use crate::operator::Operated;
 use crate::raw_queue::ABORT;
 use crate::raw_queue::CONNECTED;
@@ -179,7 +181,9 @@ fn tdr_55_tdr_64_tdr_71_an_adapter_reset_completes_all_fences_and_says_who_was_a
     assert_eq!(guest.load(campanile_protocol::device_page::LOSS), 1 << 32 | 6, "through no fault of its own");
     assert_eq!(guest.load(campanile_protocol::device_page::LOSS_REPORT), loss.report);
     for engine in operated.ask(&["status"])["vgpus"][0]["session"]["engines"].as_array().unwrap() {
-        assert_eq!((&engine["state"], engine["pid"].is_null()), (&"off".into(), true));
+        // With a device's own memory the copy engine is started again, to move the buffer that was closed out of the window.
+        let moves = is_in_device() && engine["node"] == "copy";
+        assert!(moves || (&engine["state"], engine["pid"].is_null()) == (&"off".into(), true), "{engine}");
         assert_eq!(engine["last_completed_fence"], engine["last_submitted_fence"]);
     }
     let path = state.path().join("reports").join(format!("{:012}.json", loss.report));
@@ -202,6 +206,7 @@ fn a_guest_that_floods_errors_fills_neither_log_nor_state_directory() {
     let operated = Operated::with(1, &["--tdr-debug", "3", "--state-dir", folder]);
     let vm = operated.daemon.vm(0);
     let (guest, _context) = copy_guest(&vm);
+    let begun = Instant::now();
     for _ in 0..60 {
         // Refused while the engine comes up after the last one.
         until("a reset", || operated.run(&["reset", "--vgpu", "v0", "--node", "copy"]).status.success());
@@ -210,7 +215,9 @@ fn a_guest_that_floods_errors_fills_neither_log_nor_state_directory() {
     let [written, left_out] =
         ["reports_written", "reports_left_out"].map(|name| counters[name].as_u64().unwrap());
     assert_eq!(written + left_out, 60);
-    assert!(left_out > 0, "{counters}");
+    // 32 at once, and one more every 2 s: none is left out where engines come up that slowly.
+    let most = 32 + begun.elapsed().as_secs() / 2 + 1;
+    assert!(written <= most, "{counters}");
     let files = fs::read_dir(state.path().join("reports")).unwrap().count();
     assert_eq!(files as u64, written);
     guest.round_trip();
