@@ -204,7 +204,7 @@ fn round_trips(order: Order, ram: Ram) {
         let (here, there) = ((hop + 1) % 2, hop % 2);
         let after_pass = |pass: &Pass| {
             crew.work();
-            until("several passes", || passes(&hosts, here) >= 3);
+            (1..=3).for_each(|pass| until("several passes", || passes(&hosts, here) >= pass));
             if pass.number < 1 { Next::Again } else { Next::Stop }
         };
         let moving = MigrateOptions { order, ram, after_pass: Box::new(after_pass), ..Default::default() };

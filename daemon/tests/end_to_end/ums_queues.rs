@@ -119,7 +119,7 @@ fn ums_07_doorbells_lie_in_either_memory_and_their_number_is_told() {
 
 #[test]
 fn ums_18_ums_19_a_node_without_the_flag_makes_no_user_mode_queue() {
-    let daemon = Daemon::with(&["--vulkan-device", "no device has this name"]);
+    let daemon = Daemon::with(&["--vulkan-device", "no device has this name", "--local-memory", "host"]);
     let vm = daemon.vm(0);
     let guest = RawGuest::open(&vm);
     let caps = guest.transport().capset().unwrap();

@@ -37,6 +37,9 @@ fn what_was_received_of_a_place_is_copied_with_short_gaps_and_nothing_beside_it(
     assert_eq!(runs(&received, 80, 150), []);
 }
 
+/// What a process copied: from where, to where, bytes.
+type Copied = (MoveSide, MoveSide, u64);
+
 /// A vGPU whose local memory is a device's own, and the channels of the processes that it starts. Each session is one of a
 /// VM: the first has that memory as it was allocated.
 struct Bench {
@@ -62,7 +65,7 @@ impl Bench {
         received: &PageSet,
         state: &SavedSession,
         refusals: usize,
-    ) -> (Vec<(MoveSide, MoveSide, u64)>, Result<(), MigrationError>) {
+    ) -> (Vec<Copied>, Result<(), MigrationError>) {
         thread::scope(|scope| {
             let (over, is_over) = mpsc::channel::<()>();
             let plays = scope.spawn(move || self.play(refusals, &is_over));
@@ -72,7 +75,7 @@ impl Bench {
         })
     }
 
-    fn play(&self, mut refusals: usize, is_over: &mpsc::Receiver<()>) -> Vec<(MoveSide, MoveSide, u64)> {
+    fn play(&self, mut refusals: usize, is_over: &mpsc::Receiver<()>) -> Vec<Copied> {
         let (starts, mut copied) = (self.starts.lock().unwrap(), Vec::new());
         loop {
             let channel = match starts.try_recv() {
@@ -132,7 +135,7 @@ fn received(runs: &[(u64, u64)]) -> PageSet {
     received
 }
 
-fn whole(offset: u64, bytes: u64) -> (MoveSide, MoveSide, u64) {
+fn whole(offset: u64, bytes: u64) -> Copied {
     (MoveSide::Evicted(offset), MoveSide::Local(offset), bytes)
 }
 

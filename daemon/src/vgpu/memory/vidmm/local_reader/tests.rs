@@ -95,13 +95,15 @@ fn dirty_52_many_threads_read_many_pieces_at_a_time_and_each_has_what_it_asked_f
                 (first, scope.spawn(move || read(reader, first, 600).unwrap()))
             })
             .collect();
-        for (first, thread) in threads {
+        let found: Vec<_> = threads.into_iter().map(|(first, thread)| (first, thread.join())).collect();
+        // Now the process ends, whatever comes of the rest.
+        reader.rest();
+        for (first, found) in found {
             let expected: Vec<u8> = (first..first + 600).map(content).collect();
-            assert_eq!(pages(&thread.join().unwrap()), expected, "from {first}");
+            assert_eq!(pages(&found.unwrap()), expected, "from {first}");
         }
         // No more than there are pieces, and all come back.
         assert_eq!(reader.free().len() as u64, SLOTS);
-        reader.rest();
     });
 }
 
@@ -109,7 +111,8 @@ fn dirty_52_many_threads_read_many_pieces_at_a_time_and_each_has_what_it_asked_f
 fn lm_65_a_process_that_fails_is_replaced_and_the_third_time_the_read_fails_in_words() {
     let (reader, starts) = reader(&device());
     let first = LOCAL / PAGE;
-    thread::scope(|scope| {
+    // It ends with the closure, and its processes with it, also by a panic.
+    thread::scope(move |scope| {
         scope.spawn(move || {
             for answer in [refused, refused, moved, refused, refused, refused, moved] {
                 let (channel, staging) = start(&starts);
@@ -169,12 +172,12 @@ fn what_an_earlier_session_left_reads_zero_also_where_it_is_zeroed_meanwhile() {
                 moved(serial, from)
             });
         });
-        let found = pages(&read(&reader, first, 12).unwrap());
+        let found = [(first, 12), (first + 4, 5)].map(|(first, pages)| read(&reader, first, pages));
+        reader.rest();
+        let [found, again] = found.map(|bytes| pages(&bytes.unwrap()));
         let is_own = |page: u64| page < 2 || page == 5;
         let expected: Vec<u8> = (0..12).map(|at| if is_own(at) { content(first + at) } else { 0 }).collect();
         assert_eq!(found, expected);
-        let found = pages(&read(&reader, first + 4, 5).unwrap());
-        assert_eq!(found, [0, content(first + 5), 0, 0, content(first + 8)]);
-        reader.rest();
+        assert_eq!(again, [0, content(first + 5), 0, 0, content(first + 8)]);
     });
 }

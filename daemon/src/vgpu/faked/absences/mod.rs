@@ -1,0 +1,5 @@
+//! Processes whose device is taken away and comes back, over fakes.
+
+mod guests;
+mod leaving;
+mod returning;
