@@ -285,7 +285,7 @@ fn ums_94_ums_96_notify_is_a_ping_for_any_queue() {
 
 #[test]
 fn ums_146_work_that_was_rung_survives_that_its_ring_moves() {
-    // In a device's own memory no engine polls a ring: what moves there faults.
+    // In a device's own memory no engine polls a ring: what moves there is not run.
     let daemon = Daemon::with(&["--doorbells", "1", "--spin", "600000000", "--local-memory", "host"]);
     let vm = daemon.vm(0);
     let (guest, context) = copy_guest(&vm);
