@@ -225,6 +225,23 @@ mod tests {
     }
 
     #[test]
+    fn lm_64_what_is_half_moved_when_all_stands_still_goes_on_where_it_was() {
+        let mut moves = DeviceMoves::default();
+        moves.zero(0, MIB);
+        let copy = DeviceCopy { from: MoveSide::Local(MIB), to: MoveSide::Evicted(0), bytes: STEP + MIB };
+        moves.push(copy, Then::Arrived(Action::Answer(Token(1))));
+        for _ in 0..2 {
+            let (serial, ..) = sent(moves.next(1));
+            let _cleaned = moves.moved(serial);
+        }
+        moves.zero(0, MIB);
+        let (rest, _then) = moves.next_arrival().unwrap();
+        let (from, to) = (MoveSide::Local(MIB + STEP), MoveSide::Evicted(STEP));
+        assert_eq!(rest, DeviceCopy { from, to, bytes: MIB });
+        assert!(moves.next_arrival().is_none() && !moves.is_empty(), "what is to be zeroed waits");
+    }
+
+    #[test]
     fn an_engine_that_does_not_come_up_is_not_started_for_moves_alone() {
         let mut moves = DeviceMoves::default();
         assert!(moves.is_available() && !moves.has_arrivals());
