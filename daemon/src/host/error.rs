@@ -1,6 +1,7 @@
 //! Why a daemon does not come up.
 
 use std::io;
+use std::path::Path;
 use std::path::PathBuf;
 
 use crate::confine::error::ConfineError;
@@ -57,4 +58,26 @@ pub enum HostError {
     /// The daemon itself could not be set up.
     #[error("starting the daemon")]
     System(#[from] io::Error),
+}
+
+impl HostError {
+    /// What to do where the daemon may make no socket there: what it may was settled when it started.
+    pub(super) fn hint(&self, socket: &Path) -> String {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(found) = cause {
+            if let Some(io) = found.downcast_ref::<io::Error>()
+                && matches!(io.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+            {
+                let folder = socket.parent().unwrap_or(Path::new(""));
+                let user = rustix::process::geteuid().as_raw();
+                return format!(
+                    "; the daemon serves as user {user}, which makes no files in {}: give it that folder (owner, or ReadWritePaths= of \
+                     its unit), or name a socket in another",
+                    folder.display()
+                );
+            }
+            cause = found.source();
+        }
+        String::new()
+    }
 }

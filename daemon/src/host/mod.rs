@@ -10,6 +10,7 @@ pub mod accounts;
 mod builder;
 mod changes;
 pub mod check;
+mod drain;
 mod endpoints;
 pub mod engines;
 pub mod error;

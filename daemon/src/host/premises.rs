@@ -26,6 +26,7 @@ use super::changes::Differences;
 use super::changes::take_live;
 use super::changes::take_live_options;
 use super::changes::tuning;
+use super::drain::drain;
 use super::error::HostError;
 use super::ground::Ground;
 use super::ground::whole;
@@ -48,7 +49,6 @@ use crate::operator::estate::Estate;
 use crate::operator::estate::Objected;
 use crate::operator::estate::Removal;
 use crate::operator::roster::Roster;
-use crate::operator::vgpu;
 use crate::operator::vgpu::show_tuning;
 use crate::sched::awake::CpuLatency;
 use crate::vgpu::control::orders::Order;
@@ -179,7 +179,7 @@ impl Premises {
             let begun = ground.begin(&options, &its, account, held);
             begun.map_err(|error| {
                 options.holding.end_vgpu(&its.name);
-                let hint = hint(&error, &its.socket);
+                let hint = error.hint(&its.socket);
                 format!("{}{hint}", whole(&error))
             })
         };
@@ -273,48 +273,6 @@ impl Premises {
         let none = || Objected("this daemon is part of another program, which says what there is".to_owned());
         self.source.as_deref().ok_or_else(none)
     }
-}
-
-/// Begins to move a vGPU away from a daemon that is drained, unless that is under way. Its name, whether it moves, and why not.
-fn move_away(vgpu: &vgpu::Vgpu, is_drained: bool) -> Value {
-    let departure = &vgpu.endpoint.departure;
-    let begun = || {
-        if departure.is_under_way() {
-            return Ok(());
-        }
-        if !is_drained {
-            return Err("it stays".to_owned());
-        }
-        if !departure.has_peer() {
-            return Err("no --migrate-to says where it goes; move its VM, or stop it".to_owned());
-        }
-        vgpu.log.within(|| departure.start(None)).map_err(|error| error.to_string())
-    };
-    let why = begun().err();
-    json!({ "vgpu": vgpu.name, "moves": why.is_none(), "why": why })
-}
-
-/// What to do where the daemon may make no socket there: what it may was settled when it started.
-fn hint(error: &HostError, socket: &Path) -> String {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(found) = cause {
-        if let Some(io) = found.downcast_ref::<std::io::Error>()
-            && matches!(
-                io.kind(),
-                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem
-            )
-        {
-            let folder = socket.parent().unwrap_or(Path::new(""));
-            let user = rustix::process::geteuid().as_raw();
-            return format!(
-                "; the daemon serves as user {user}, which makes no files in {}: give it that folder (owner, or ReadWritePaths= of \
-                 its unit), or name a socket in another",
-                folder.display()
-            );
-        }
-        cause = found.source();
-    }
-    String::new()
 }
 
 impl Estate for Premises {
@@ -432,16 +390,7 @@ impl Estate for Premises {
     }
 
     fn drain(&self, is_drained: bool) -> Result<Value, Objected> {
-        let mut state = self.state();
-        state.intake.set_closed(is_drained);
-        state.remember();
-        log::info!(
-            "the operator {}",
-            if is_drained { "drains this daemon" } else { "has it take VMs again" }
-        );
-        let with_vm = state.tenants.iter().map(|tenant| &tenant.served).filter(|served| served.has_vm());
-        let left: Vec<Value> = with_vm.map(|served| move_away(&served.known, is_drained)).collect();
-        Ok(json!({ "drained": is_drained, "vms": left }))
+        Ok(drain(&mut self.state(), is_drained))
     }
 
     fn is_drained(&self) -> bool {

@@ -70,6 +70,8 @@ pub(super) enum Ended {
     HungUp,
     /// It goes on, served by another process.
     HandedOver,
+    /// The daemon takes no front-end that it does not have.
+    TurnedAway,
 }
 
 /// What a connection needs of its socket.

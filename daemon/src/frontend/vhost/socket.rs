@@ -169,14 +169,7 @@ impl<F: Factory> Server<F> {
         let mut next = inherited.map_or(Next::GoesOn, |inherited| self.take_up(inherited));
         while next == Next::GoesOn && !self.stop.asked.load(Ordering::SeqCst) {
             match self.listener.socket.accept() {
-                Ok(_) if self.keeping.intake.is_closed() => {
-                    log::warn!("{}: a front-end is turned away: {DRAINED}", self.name);
-                }
-                Ok((stream, _)) => {
-                    self.counters.add(Count::Sessions);
-                    log::info!("{}: a front-end has connected", self.name);
-                    next = self.serve(&stream, |server| server.session(&stream));
-                }
+                Ok((stream, _)) => next = self.serve(&stream, |server| server.session(&stream)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => next = self.wait(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -241,6 +234,7 @@ impl<F: Factory> Server<F> {
         }
         match ended {
             Ok(Ended::HungUp) => log::info!("{}: the front-end has hung up", self.name),
+            Ok(Ended::TurnedAway) => log::warn!("{}: a front-end is turned away: {DRAINED}", self.name),
             Ok(Ended::HandedOver) => return Next::Leaves,
             Err(error) => {
                 if matches!(error, ConnectionError::Panic(_)) {
@@ -265,7 +259,11 @@ impl<F: Factory> Server<F> {
     }
 
     fn session(&mut self, stream: &UnixStream) -> Result<Ended, ConnectionError> {
-        self.note_current(stream)?;
+        let noted = self.keeping.intake.enter(|| self.note_current(stream));
+        let Some(noted) = noted else { return Ok(Ended::TurnedAway) };
+        noted?;
+        self.counters.add(Count::Sessions);
+        log::info!("{}: a front-end has connected", self.name);
         let device = (self.factory)().map_err(ConnectionError::Device)?;
         if self.stop.asked.load(Ordering::SeqCst) {
             return Ok(Ended::HungUp);
@@ -292,13 +290,22 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
+    use std::sync::Mutex;
     use std::sync::OnceLock;
+    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     use super::Counters;
+    use super::Ended;
+    use super::Keeping;
+    use super::Listener;
+    use super::Parking;
+    use super::Server;
     use super::Stop;
     use super::VgpuSocket;
+    use super::Waiting;
     use crate::frontend::vhost::answers::Answers;
+    use crate::frontend::vhost::connection::ConnectionError;
     use crate::frontend::vhost::device::Device;
     use crate::frontend::vhost::device::Offer;
     use crate::frontend::vhost::device::WindowError;
@@ -332,6 +339,34 @@ mod tests {
             let stop = self.0.get().expect("the test has set it");
             assert!(stop.parking.bell().wait(Some(LONG)), "the socket never ended");
         }
+    }
+
+    #[test]
+    fn a_drain_that_begins_once_a_front_end_was_accepted_turns_it_away_and_one_that_begins_later_finds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let parking = Parking::new().unwrap();
+        let stop = Arc::new(Stop { asked: AtomicBool::new(false), parking, current: Mutex::default() });
+        let (its_stop, keeping) = (Arc::clone(&stop), Keeping::default());
+        let intake = Arc::clone(&keeping.intake);
+        let its_intake = Arc::clone(&intake);
+        let mut server = Server {
+            name: "a".to_owned(),
+            listener: Listener::bind(&folder.path().join("a.sock")).unwrap(),
+            factory: move || {
+                its_intake.set_closed(true);
+                assert!(its_stop.current.lock().unwrap().is_some(), "the drain finds it");
+                Err(io::Error::other("on purpose"))
+            },
+            counters: Arc::new(Counters::default()),
+            keeping,
+            waiting: Waiting::default(),
+            stop,
+        };
+        let (accepted, _front_end) = UnixStream::pair().unwrap();
+        let error = server.session(&accepted).unwrap_err();
+        assert!(matches!(error, ConnectionError::Device(_)), "what was let in before stays: {error}");
+        assert!(intake.is_closed());
+        assert_eq!(server.session(&accepted).unwrap(), Ended::TurnedAway);
     }
 
     #[test]

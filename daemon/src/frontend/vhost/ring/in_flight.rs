@@ -73,23 +73,12 @@ impl InFlight {
         self.heads.note(head, shape);
     }
 
-    /// The guest has a chain back.
-    pub(super) fn give_back(&mut self, head: u16) {
+    /// The guest has a chain back: it is in the used ring, which has got to `used` with it. The index is noted last: a daemon after this
+    /// one finds a chain in flight, or in the used ring.
+    pub(super) fn give_back(&mut self, head: u16, used: u16) {
         self.heads.give_back(head);
         self.words.iter().for_each(|words| words.give_back(head));
-    }
-
-    /// Answers a chain of `ring`: `use_up` puts it into the used ring, and says where that is then. The head is given back after that,
-    /// and the used index is noted last: a daemon after this one finds a chain in flight, or in the used ring.
-    pub(super) fn answer<R>(
-        ring: &mut R,
-        of: impl Fn(&mut R) -> &mut Self,
-        head: u16,
-        use_up: impl FnOnce(&mut R) -> u16,
-    ) {
-        let used = use_up(ring);
-        of(ring).give_back(head);
-        of(ring).note_used(used);
+        self.note_used(used);
     }
 
     /// Holds an answer until the ring is live.
@@ -164,10 +153,10 @@ mod tests {
         assert!(in_flight.take(MAX_QUEUE_SIZE - 1) && in_flight.take(64));
         assert!(in_flight.was_used());
         assert!(!in_flight.take(64), "it is in flight");
-        in_flight.give_back(64);
+        in_flight.give_back(64, 1);
         assert!(in_flight.take(64));
-        in_flight.give_back(64);
-        in_flight.give_back(MAX_QUEUE_SIZE - 1);
+        in_flight.give_back(64, 2);
+        in_flight.give_back(MAX_QUEUE_SIZE - 1, 3);
         assert!(in_flight.was_used(), "the guest has everything back, and has used it");
         assert_eq!(in_flight.save(0, false).in_flight, []);
     }
@@ -228,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn cont_15_a_chain_is_in_the_used_ring_before_its_head_is_free_and_that_before_the_used_index_is_noted() {
+    fn cont_15_the_head_of_a_chain_that_the_guest_has_back_is_free_before_the_used_index_is_noted() {
         let words = Arc::new(Words::new().unwrap());
         let mut in_flight = InFlight::default();
         in_flight.write_to(words.ring(0).unwrap());
@@ -238,16 +227,7 @@ mod tests {
         }
         let ring = words.ring(0).unwrap();
         words.stores();
-        InFlight::answer(
-            &mut in_flight,
-            |in_flight| in_flight,
-            3,
-            |in_flight| {
-                assert_eq!((ring.heads(), ring.used(), words.stores()), (vec![3, 5], 6, vec![]));
-                assert!(!in_flight.take(3), "the guest has it not yet");
-                7
-            },
-        );
+        in_flight.give_back(3, 7);
         assert_eq!((ring.heads(), ring.used()), (vec![5], 7));
         assert_eq!(words.stores(), [Store::GiveBack(3), Store::NoteUsed(7)]);
     }

@@ -14,7 +14,6 @@ use super::super::ticket::Ticket;
 use super::super::writable::Writable;
 use super::chain;
 use super::chain::Origin;
-use super::in_flight::InFlight;
 use super::in_flight::Restoring;
 use super::state::RingState;
 use crate::guest_ram::memory::GuestRam;
@@ -179,15 +178,8 @@ impl RingState {
     }
 
     fn write(&mut self, ticket: &Ticket, response: &[u8]) {
-        InFlight::answer(
-            self,
-            |ring| &mut ring.in_flight,
-            ticket.head,
-            |ring| {
-                ring.use_up(ticket, response);
-                ring.queue.next_used()
-            },
-        );
+        self.use_up(ticket, response);
+        self.in_flight.give_back(ticket.head, self.queue.next_used());
     }
 
     fn use_up(&mut self, ticket: &Ticket, response: &[u8]) {
@@ -254,4 +246,56 @@ fn wants_interrupt(queue: &mut Queue, ram: &GuestRam) -> bool {
     fence(Ordering::SeqCst);
     let flags: Result<u16, _> = ram.load(GuestAddress(queue.avail_ring()), Ordering::Relaxed);
     flags.map_or(true, |flags| u16::from_le(flags) & NO_INTERRUPT == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vm_memory::Bytes;
+    use vm_memory::GuestAddress;
+
+    use super::Answered;
+    use super::GuestRam;
+    use super::Popped;
+    use super::RingState;
+    use crate::ledger::words::Store;
+    use crate::ledger::words::Words;
+
+    const TABLE: u64 = 0x1000;
+    const AVAILABLE: u64 = 0x2000;
+    const USED: u64 = 0x3000;
+    const BUFFER: u64 = 0x4000;
+
+    #[test]
+    fn cont_15_a_chain_is_in_the_used_ring_before_its_head_is_free_and_the_index_is_noted_that_has_it() {
+        let ram = Arc::new(GuestRam::from_ranges(&[(GuestAddress(TABLE), 0x4000)]).unwrap());
+        let store = |value: u16, place: u64| ram.write_obj(value.to_le(), GuestAddress(place)).unwrap();
+        // Head 3, which is read, and then 4, which is written: address, length, flags, next.
+        for (index, address, flags) in [(3, BUFFER, 1), (4, BUFFER + 8, 2)] {
+            let at = TABLE + 16 * index;
+            ram.write_obj(address.to_le(), GuestAddress(at)).unwrap();
+            ram.write_obj(8u32.to_le(), GuestAddress(at + 8)).unwrap();
+            store(flags, at + 12);
+            store(4, at + 14);
+        }
+        store(3, AVAILABLE + 4);
+        store(1, AVAILABLE + 2);
+        let words = Arc::new(Words::new().unwrap());
+        let mut ring = RingState::new(0, 1, Arc::default());
+        ring.write_to(words.ring(0).unwrap());
+        ring.set_ram(Arc::clone(&ram));
+        ring.set_size(8).unwrap();
+        ring.set_addresses(TABLE, AVAILABLE, USED).unwrap();
+        ring.set_enabled(true);
+        assert!(ring.start(tempfile::tempfile().unwrap().into()).is_none());
+        let Popped::Command(ticket) = ring.pop(0, &mut Vec::new()) else { panic!("there is a chain") };
+        assert_eq!(words.ring(0).unwrap().heads(), [3]);
+        words.stores();
+        assert_eq!(ring.answer(ticket, &[9]), Answered::Written);
+        let used: [u32; 3] = [0, 4, 8].map(|at| ram.read_obj(GuestAddress(USED + at)).unwrap());
+        assert_eq!(used, [1 << 16, 3, 1], "index, head and bytes");
+        assert_eq!(words.stores(), [Store::GiveBack(3), Store::NoteUsed(1)]);
+        assert_eq!((words.ring(0).unwrap().heads(), words.ring(0).unwrap().used()), (vec![], 1));
+    }
 }
