@@ -3,11 +3,14 @@
 
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::adapter::Adapter;
+use campanile_host_gpu::adapter::ahead::Ahead;
+use campanile_host_gpu::adapter::ahead::OpenedEngines;
 use campanile_host_gpu::adapter::error::AdapterError;
 use campanile_host_gpu::adapter::launcher::Memory;
 use campanile_host_gpu::adapter::process::EngineProcess;
@@ -61,23 +64,28 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+fn copy_start() -> Start {
+    Start {
+        node: NodeKind::Copy,
+        vram_bytes: BYTES,
+        table_bytes: BYTES,
+        spin_microseconds: 600_000_000,
+        slice_microseconds: 0,
+        sandbox: true,
+        policy: "fair".to_owned(),
+        vulkan_device: None,
+        tracking: Method::Off,
+        local: Local::Host,
+        code_mib: 0,
+        is_ahead: false,
+    }
+}
+
 impl Bench {
     /// A copy engine that has come up, and was not given its node: it runs nothing yet.
     fn new() -> Self {
         let program = Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), Vec::new());
-        let start = Start {
-            node: NodeKind::Copy,
-            vram_bytes: BYTES,
-            table_bytes: BYTES,
-            spin_microseconds: 600_000_000,
-            slice_microseconds: 0,
-            sandbox: true,
-            policy: "fair".to_owned(),
-            vulkan_device: None,
-            tracking: Method::Off,
-            local: Local::Host,
-            code_mib: 0,
-        };
+        let start = copy_start();
         let [vram, tables] = ["vram", "tables"].map(|name| create_memfd(name, BYTES).unwrap());
         let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
         let memory =
@@ -377,4 +385,27 @@ fn the_hardware_scheduling_group_is_there_but_for_the_switch_list() {
     assert_eq!((result.fence_id, result.fault), (3, Fault::PageFault as u32), "the engine is resumed");
     bench.engine.destroy_hw_queue(queue);
     bench.engine.destroy_context(context);
+}
+
+#[test]
+fn a_process_that_was_opened_ahead_becomes_an_engine_and_one_that_is_not_needed_ends() {
+    let program = Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), Vec::new());
+    let ahead = || {
+        let ahead = Ahead::start(&program, &copy_start()).unwrap();
+        ahead.wait(Instant::now() + NEVER).unwrap();
+        ahead
+    };
+    let both = [ahead(), ahead()];
+    let [first, second] = both.each_ref().map(Ahead::id);
+    let engines = OpenedEngines::new(Arc::new(program.clone()), both.into());
+    let [vram, tables] = ["vram", "tables"].map(|name| create_memfd(name, BYTES).unwrap());
+    let fences = create_memfd("fences", u64::from(MAX_FENCES) * PAGE_SIZE).unwrap();
+    let memory =
+        Memory { vram: &vram, tables: &tables, fences: &fences, local: None, code: None, tracker: None };
+    let mut engine = EngineProcess::spawn(&engines, &copy_start(), memory).unwrap();
+    assert_eq!(engine.pid(), first);
+    until("an engine that is up", || matches!(engine.receive().unwrap(), Some(Response::Started { .. })));
+    assert_eq!(engines.end(), 1);
+    let state = || std::fs::read_to_string(format!("/proc/{second}/stat"));
+    until("the end of the other", || state().map_or(true, |state| state.contains(") Z ")));
 }

@@ -113,6 +113,7 @@ impl Bench {
             tracking: method,
             local: Local::Host,
             code_mib: 0,
+            is_ahead: false,
         };
         let vram = create_memfd("vram", VRAM).unwrap();
         let ram = create_memfd("ram", 2 * RAM_PAGES * PAGE_SIZE).unwrap();

@@ -70,7 +70,8 @@ impl<F: Front> FrontDevice<F> {
                 Begins::Running => {
                     device.vgpu.session.thaw();
                 }
-                Begins::Frozen => {}
+                // What it is to go on with is there before it may.
+                Begins::Frozen => device.vgpu.session.quiesce().warm_up(),
             }
         }
         endpoint.attach(&device.vgpu.session).map_err(io::Error::other)?;

@@ -254,7 +254,10 @@ impl Ground {
             sandbox: options.engines.sandbox,
             window: options.window && vgpu.front == FrontOptions::Gpu,
             vulkan_device: options.engines.vulkan_device.clone(),
-            launcher: Arc::new(options.engines.program.of(&vgpu.name, held.containment.clone())),
+            launcher: match self.inheritance.opened(&vgpu.name) {
+                Some((_, opened)) => opened,
+                None => Arc::new(options.engines.program.of(&vgpu.name, held.containment.clone())),
+            },
             compute: self.compute.clone(),
             supervisor: Arc::clone(&self.supervisor),
             orders: Arc::new(Orders::new()?),
@@ -277,7 +280,7 @@ impl Ground {
 }
 
 /// MiB of each compute engine's log.
-fn code_mib(options: &HostOptions) -> u32 {
+pub(super) fn code_mib(options: &HostOptions) -> u32 {
     let room = (options.vm_budget >> 20) / 4 / u64::from(options.engines.count.max(1));
     options.engines.code_mib.min(u32::try_from(room).unwrap_or(u32::MAX))
 }

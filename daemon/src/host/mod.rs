@@ -7,6 +7,7 @@
 //! ```
 
 pub mod accounts;
+mod ahead;
 mod builder;
 mod changes;
 pub mod check;

@@ -29,6 +29,7 @@ use super::upgrade::channel::Channel;
 use super::upgrade::message::Changes;
 use super::upgrade::message::FORMAT;
 use super::upgrade::message::Handed;
+use super::upgrade::message::HandedEngines;
 use super::upgrade::message::HandedLocal;
 use super::upgrade::message::HandedVgpu;
 use super::upgrade::message::NamedSocket;
@@ -40,6 +41,7 @@ use crate::migration::handed::Becomes;
 use crate::migration::source::handover::Holding;
 use crate::open_sockets;
 use crate::service_manager;
+use crate::vgpu::control::orders::Order;
 use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 use crate::vgpu::state::saved::bytes::Bytes;
 
@@ -47,6 +49,8 @@ use crate::vgpu::state::saved::bytes::Bytes;
 const DELETED: &[u8] = b" (deleted)";
 /// How long a successor may take to be prepared: it starts an engine, to see what the machine computes.
 const PREPARE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a vGPU's thread may take to say which engines it has.
+const GLANCE: Duration = Duration::from_secs(1);
 /// How long a thread may take to come to rest between two messages.
 const PARK_LIMIT: Duration = Duration::from_secs(2);
 /// How long a device may take to come to rest.
@@ -69,7 +73,8 @@ pub(super) fn upgrade<'t>(
     let served: Vec<&Served> = served.collect();
     let has_local = served.iter().any(|served| local_of(served).is_some());
     let format = if has_local { FORMAT } else { WITHOUT_LOCAL };
-    let successor = Successor::start(binary, line, builder, format)?;
+    let mut successor = Successor::start(binary, line, builder, format)?;
+    let opened = successor.have_engines_opened(&served)?;
     let (pid, version) = (successor.pid, successor.version.clone());
     let Done { stood, vgpus, lost } = successor.hand_over(served.into_iter(), estate)?;
     service_manager::say_main_process(pid);
@@ -79,6 +84,7 @@ pub(super) fn upgrade<'t>(
         "pid": pid,
         "version": version,
         "vms": vgpus,
+        "engines_opened": opened,
         "lost": lost,
         "stood_still_ms": u64::try_from(stood.as_millis()).unwrap_or(u64::MAX),
     }))
@@ -105,6 +111,7 @@ struct Successor<'a> {
     builder: &'a Builder,
     pid: u32,
     version: String,
+    opens_ahead: bool,
 }
 
 /// What changed hands.
@@ -198,12 +205,13 @@ impl<'a> Successor<'a> {
         let pid = child.id();
         log::info!("upgrade: {shown} is process {pid}");
         let channel = Channel::from(own);
-        let mut successor = Self { channel, child: Some(child), builder, pid, version: String::new() };
+        let version = String::new();
+        let mut successor = Self { channel, child: Some(child), builder, pid, version, opens_ahead: false };
         match successor.hear(PREPARE_LIMIT)? {
-            Said::Hello { oldest, newest, version } if (oldest..=newest).contains(&format) => {
-                successor.version = version;
+            Said::Hello { oldest, newest, version, opens_ahead } if (oldest..=newest).contains(&format) => {
+                (successor.version, successor.opens_ahead) = (version, opens_ahead);
             }
-            Said::Hello { oldest, newest, version } => {
+            Said::Hello { oldest, newest, version, .. } => {
                 return Err(format!(
                     "{shown} is version {version}, which goes on with what daemons of format {oldest} to {newest} hand over; this one \
                      has format {format}"
@@ -226,6 +234,31 @@ impl<'a> Successor<'a> {
         });
         let files: Vec<_> = sockets.iter().map(|socket| socket.socket.as_fd()).collect();
         self.say(&Handed::Sockets(named.collect()), &files)
+    }
+
+    /// Has the successor open as many engines as there are, while those here still work. Their processes.
+    ///
+    /// # Errors
+    /// The successor is gone, or does not answer.
+    fn have_engines_opened(&mut self, served: &[&Served]) -> Result<Vec<u32>, String> {
+        if !self.opens_ahead {
+            return Ok(Vec::new());
+        }
+        let engines_of = |served: &&Served| {
+            let said = served.known.commands.ask(Order::Engines, GLANCE).ok()?;
+            let engines: Vec<u32> = serde_json::from_value(said).ok()?;
+            Some(HandedEngines { vgpu: served.known.name.clone(), engines })
+        };
+        let engines: Vec<HandedEngines> =
+            served.iter().filter_map(engines_of).filter(|of| !of.engines.is_empty()).collect();
+        if engines.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.say(&Handed::Engines(engines), &[])?;
+        match self.hear(PREPARE_LIMIT)? {
+            Said::Opened { processes } => Ok(processes),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn say(&self, message: &Handed, files: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), String> {

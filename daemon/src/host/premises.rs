@@ -83,7 +83,10 @@ impl Premises {
         let vgpus = std::mem::take(&mut options.vgpus);
         let mut tenants = Vec::with_capacity(vgpus.len());
         for (index, vgpu) in vgpus.into_iter().enumerate() {
-            let held = options.holding.of_vgpu(index, &vgpu.name, options.engines.sandbox);
+            // What holds the engines that are open already.
+            let opened = ground.inheritance.opened(&vgpu.name).map(|(held, _)| held);
+            let new = || options.holding.of_vgpu(index, &vgpu.name, options.engines.sandbox);
+            let held = opened.unwrap_or_else(new);
             let account = Account::new(vgpu.quota(), Arc::clone(&ground.pool));
             let served = ground.begin(&options, &vgpu, account, held)?;
             tenants.push(Tenant::new(vgpu, Origin::Configured, served));

@@ -77,6 +77,7 @@ fn bring_up(
         tracking,
         local,
         code_mib: 0,
+        is_ahead: false,
     };
     let fences = create_memfd("campanile-probe", u64::from(MAX_FENCES) * PAGE_SIZE)?;
     let tracker = Arc::new(Tracker::new(0, &vram, BYTES, PAGE_SIZE, tracking)?);

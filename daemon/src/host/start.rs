@@ -11,6 +11,7 @@ use rustix::process::geteuid;
 
 use super::accounts::Accounts;
 use super::accounts::settle;
+use super::ahead::Opening;
 use super::builder::Builder;
 use super::check::check;
 use super::check::check_live_migration;
@@ -155,7 +156,8 @@ impl Host {
         kept.holding = holding;
         let inheritance = match &succession {
             Some(succession) => {
-                succession.receive()?;
+                let opening = Opening { options: &kept, tracking, local };
+                succession.receive(|engines, inheritance| opening.open(engines, inheritance))?;
                 Arc::clone(succession.inheritance())
             }
             None => Arc::default(),

@@ -200,6 +200,7 @@ impl Config {
             tracking: self.tracking,
             // As much as comes along.
             code_mib: 0,
+            is_ahead: false,
             local: self.local.as_ref().map_or(Local::Host, |device| {
                 Local::Device(described(device, self.vram_bytes, self.account.quota().max))
             }),

@@ -3,6 +3,7 @@
 use super::session::Session;
 use crate::vgpu::control::errands::as_answer;
 use crate::vgpu::control::errands::describe;
+use crate::vgpu::control::errands::engines_that_hear;
 use crate::vgpu::control::history::history;
 use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::Errand;
@@ -40,7 +41,8 @@ impl Session {
     }
 
     fn obey(&mut self, errand: Errand) {
-        let only_looks = matches!(errand.order, Order::Describe | Order::History(_) | Order::Tune(_));
+        let only_looks =
+            matches!(errand.order, Order::Describe | Order::Engines | Order::History(_) | Order::Tune(_));
         if self.vm.freeze.is_stopping() && !only_looks {
             return errand.answer(Err(standing_still()));
         }
@@ -50,6 +52,7 @@ impl Session {
             Order::Leave(limit) => return self.hotplug().leave(errand, limit),
             Order::Stay => self.hotplug().stay(),
             Order::Describe => describe(&self.vm, self.power.name()),
+            Order::Engines => as_answer(&engines_that_hear(&self.vm)),
             Order::History(last) => as_answer(&history(&self.vm, last)),
             Order::Tune(tuning) => tune(self, tuning),
             Order::ResetEngine(at) => Recovery::of(&mut self.vm).reset_by_order(at),

@@ -55,7 +55,11 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn begin(config: &str) -> Self {
-        Self { served: Served::with(config), last: None }
+        Self::of(Served::with(config))
+    }
+
+    pub(crate) fn of(served: Served) -> Self {
+        Self { served, last: None }
     }
 
     pub(crate) fn pid(&self) -> u64 {
@@ -179,6 +183,30 @@ fn cont_01_guests_work_on_while_daemon_after_daemon_takes_their_vgpus_over() {
 }
 
 #[test]
+fn cont_01_engines_are_open_before_anything_stands_still_and_go_on_as_those_of_the_successor() {
+    let mut line = Line::begin(&format!("{}{}{}", table("a", ""), table("b", ""), table("c", "")));
+    let [a, b] = ["a", "b"].map(|name| connect(&line.served, name));
+    // The second one has a device, and no engine yet.
+    let [device, other] = [&a, &b].map(|vm| Device::open(vm.open("test").unwrap()).unwrap());
+    once(&device);
+    let engine = |line: &Line, vgpu: usize| {
+        let status = line.served.ask(&["status"]);
+        let engines = status["vgpus"][vgpu]["session"]["engines"].as_array().unwrap().clone();
+        engines.into_iter().find(|engine| engine["node"] == "copy").unwrap()["pid"].clone()
+    };
+    for _ in 0..2 {
+        let before = engine(&line, 0);
+        let done = line.upgrade();
+        until("an engine", || engine(&line, 0).is_number());
+        assert_ne!(engine(&line, 0), before);
+        assert_eq!(done["engines_opened"], json!([engine(&line, 0)]));
+        assert_eq!(engine(&line, 1), Value::Null);
+        once(&device);
+    }
+    once(&other);
+}
+
+#[test]
 fn cont_03_sockets_go_with_the_vgpus_and_the_last_daemon_removes_their_files() {
     let mut line =
         Line::begin(&format!("metrics = \"unix:@/metrics\"\nstatus = \"@/status\"\n{}", table("a", "")));
@@ -202,7 +230,7 @@ fn the_service_manager_is_told_which_process_is_the_service() {
     manager.set_read_timeout(Some(NEVER)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
     command.env("NOTIFY_SOCKET", folder.file("notify"));
-    let mut line = Line { served: Served::run(folder, command, &[], Stdio::inherit()), last: None };
+    let mut line = Line::of(Served::run(folder, command, &[], Stdio::inherit()));
     let pid = line.upgrade()["pid"].as_u64().unwrap();
     let mut said = Vec::new();
     while said.last() != Some(&format!("MAINPID={pid}")) {

@@ -100,6 +100,7 @@ impl CopyProcess {
             tracking: Method::Off,
             local: Local::Device(LocalMemory { evicted_bytes, ..local }),
             code_mib: 0,
+            is_ahead: false,
         };
         let tables = create_memfd("campanile-no-tables", TABLE_BYTES)?;
         let fences = create_memfd("campanile-no-fences", u64::from(MAX_FENCES) * PAGE_SIZE)?;

@@ -88,6 +88,24 @@ pub struct Launched {
     pub channel: Channel,
 }
 
+impl Launched {
+    /// Tells it something; it is ended where that fails.
+    pub(super) fn told(self, tell: impl FnOnce(&Channel) -> io::Result<()>) -> io::Result<Self> {
+        match tell(&self.channel) {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                self.discard();
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends it: it was never told to begin, and is not waited for.
+    pub(super) fn discard(self) {
+        self.instance.into_iter().for_each(Instance::discard);
+    }
+}
+
 /// Starts engines.
 pub trait Launcher: Debug + Send + Sync {
     /// Starts one and sends it what it works on.

@@ -13,9 +13,11 @@
 //!                             │                  └──────────▶ shared
 //!                             └──▶ launcher ◀── program ──▶ child, containment
 //!                                      ▲
+//!                                      ├─────── ahead ──▶ program
 //!                                      └─────── stand_in, fake
 //! ```
 
+pub mod ahead;
 mod child;
 pub mod code_log;
 pub mod containment;

@@ -18,6 +18,7 @@ use super::launcher::Memory;
 use super::launcher::Own;
 use super::launcher::send_start;
 use super::stderr;
+use super::stderr::Allowance;
 use crate::code_cache::folder;
 use crate::descriptors;
 use crate::engine::channel::Channel;
@@ -68,6 +69,17 @@ impl Launcher for Program {
     /// Starts the process and sends it what it works on. The process has no other descriptor of the daemon, and of its
     /// environment what [`INHERITED`] names. What it writes to standard error is logged as far as its allowance goes.
     fn launch(&self, start: &Start, memory: Memory<'_>, own: Own<'_>) -> io::Result<Launched> {
+        let launched = self.spawn(start, own.allowance)?;
+        launched.told(|channel| send_start(channel, start, memory, own))
+    }
+}
+
+impl Program {
+    /// Starts the process, which waits for its first message.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn spawn(&self, start: &Start, allowance: &Arc<Allowance>) -> io::Result<Launched> {
         let (ours, theirs) = Channel::pair()?;
         let mut command = Command::new(&self.path);
         command
@@ -91,14 +103,10 @@ impl Launcher for Program {
             })?;
         let origin = format!("{}: engine process {}", self.owner, child.id());
         let pipe = child.stderr.take().ok_or_else(|| io::Error::other("an engine without standard error"));
-        let drained = pipe.and_then(|pipe| stderr::drain(pipe, origin, Arc::clone(own.allowance)));
-        if let Err(error) = drained.and_then(|()| send_start(&ours, start, memory, own)) {
-            child.kill()?;
-            child.wait()?;
-            return Err(error);
-        }
+        let drained = pipe.and_then(|pipe| stderr::drain(pipe, origin, Arc::clone(allowance)));
         let process = ChildProcess::new(child, self.containment.clone());
-        Ok(Launched { instance: Some(Box::new(process)), channel: ours })
+        let launched = Launched { instance: Some(Box::new(process)), channel: ours };
+        launched.told(|_| drained)
     }
 }
 

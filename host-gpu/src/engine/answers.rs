@@ -106,6 +106,7 @@ fn named(response: &Response) -> String {
         Response::Moved { serial } => format!("Moved, serial {serial}"),
         Response::MoveRefused { serial, .. } => format!("MoveRefused, serial {serial}"),
         Response::Allocated { .. } => "Allocated".to_owned(),
+        Response::Opened => "Opened".to_owned(),
     }
 }
 

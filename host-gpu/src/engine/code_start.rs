@@ -6,8 +6,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::start_error::StartError;
 use crate::code_cache::folder;
 use crate::code_cache::folder::Folder;
+use crate::code_cache::folder::Found;
 use crate::code_cache::log::Log;
 use crate::code_cache::store::Store;
 use crate::memory::mapping::Access;
@@ -18,37 +20,42 @@ use crate::vulkan::info::Kind;
 /// A process that goes on without a cache says so.
 const NO_CACHE: &str = "kernels are compiled anew by each process of this engine";
 
-/// The log, and the folder for the driver's files.
-pub(super) struct CodeStart {
-    folder: Folder,
-    log: Log,
-}
+/// The folder for the driver's files.
+pub(super) struct CodeStart(Folder);
 
 impl CodeStart {
-    /// Over the log that came with the start message. None where the folder cannot be made. Call it before the process is restricted.
-    pub(super) fn begin(log: OwnedFd, mib: u32) -> Option<Self> {
+    /// Makes it. None where it cannot be made. Call it before the process is restricted.
+    pub(super) fn begin() -> Option<Self> {
         let begin = || {
-            let mapping = Mapping::new(log.into(), 0, u64::from(mib) << 20, Access::ReadWrite);
-            let mapping = mapping.map_err(io::Error::other)?;
-            let log = Log::new(Arc::new(mapping)).ok_or_else(|| io::Error::other("the log is too small"))?;
             let path = env::var_os(folder::VARIABLE);
             let path = path.ok_or_else(|| io::Error::other("its folder is not named"))?;
             let folder = Folder::make(Path::new(&path))
                 .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-            Ok(Self { folder, log })
+            Ok(Self(folder))
         };
         begin().inspect_err(|error: &io::Error| log::warn!("{NO_CACHE}: {error}")).ok()
     }
 
     /// Where the driver makes its files.
     pub(super) fn path(&self) -> &Path {
-        self.folder.path()
+        self.0.path()
     }
 
-    /// The cache, once the driver is open; the folder goes. None where the driver of this device has made none.
-    pub(super) fn open(self, info: &Info) -> Option<Store> {
-        let found = self.folder.find(info.kind == Kind::Cpu);
-        let store = found.and_then(|found| Store::new(found, self.log));
-        store.inspect_err(|error| log::info!("{NO_CACHE}: {error}")).ok()
+    /// The files of the driver, once it is open; the folder goes. None where the driver of this device has made none.
+    pub(super) fn find(self, info: &Info) -> Option<Found> {
+        let found = self.0.find(info.kind == Kind::Cpu);
+        found.inspect_err(|error| log::info!("{NO_CACHE}: {error}")).ok()
     }
+}
+
+/// The log that came along.
+pub(super) fn open_log(log: OwnedFd, mib: u32) -> Result<Log, StartError> {
+    let mapping = Mapping::new(log.into(), 0, u64::from(mib) << 20, Access::ReadWrite)?;
+    Log::new(Arc::new(mapping))
+        .ok_or_else(|| StartError::Node("the log of compiled code is too small".to_owned()))
+}
+
+/// The cache, over the files of the driver and the log of the engine.
+pub(super) fn store(found: Found, log: Log) -> Option<Store> {
+    Store::new(found, log).inspect_err(|error| log::info!("{NO_CACHE}: {error}")).ok()
 }

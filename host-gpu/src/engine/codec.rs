@@ -8,6 +8,7 @@ use campanile_protocol::engine::message::MAX_REASON_BYTES;
 use campanile_protocol::engine::message::MAX_REQUEST_BYTES;
 use campanile_protocol::engine::message::MAX_RESPONSE_BYTES;
 use campanile_protocol::engine::message::MAX_SOURCE_BYTES;
+use campanile_protocol::engine::message::START_AHEAD;
 use campanile_protocol::engine::message::START_ALLOCATE;
 use campanile_protocol::engine::message::START_DEVICE;
 use campanile_protocol::engine::message::START_LOCAL;
@@ -66,6 +67,7 @@ impl Message for Start {
             },
             flags: if self.sandbox { START_SANDBOX } else { 0 }
                 | if device.is_some() { START_DEVICE } else { 0 }
+                | if self.is_ahead { START_AHEAD } else { 0 }
                 | match self.local {
                     Local::Host => 0,
                     Local::Device(_) => START_LOCAL,
@@ -109,7 +111,7 @@ impl Message for Start {
             wire::TRACKING_BOUND_RANGES => Method::BoundRanges,
             other => return Err(WireError::Field { what: "the tracking method", value: other.into() }),
         };
-        let known = START_SANDBOX | START_DEVICE | START_LOCAL | START_ALLOCATE;
+        let known = START_SANDBOX | START_DEVICE | START_LOCAL | START_ALLOCATE | START_AHEAD;
         zero("an unknown flag", fixed.flags & !known)?;
         let local = match fixed.flags & (START_LOCAL | START_ALLOCATE) {
             0 => Local::Host,
@@ -128,10 +130,12 @@ impl Message for Start {
             both => return Err(WireError::Field { what: "where local memory is", value: both.into() }),
         };
         let has_log = within("the log of compiled code", fixed.code_mib as usize, MAX_CODE_MIB)? != 0;
-        let wanted = START_DESCRIPTORS
+        let is_ahead = fixed.flags & START_AHEAD != 0;
+        let all = START_DESCRIPTORS
             + usize::from(has_log)
             + usize::from(tracking.has_planes())
             + local.descriptors();
+        let wanted = if is_ahead { 0 } else { all };
         reader.has_descriptors(wanted, wanted)?;
         let policy = reader.name("the policy", fixed.policy_bytes, MAX_NAME_BYTES)?;
         let device = reader.name("the device", fixed.device_bytes, MAX_NAME_BYTES)?;
@@ -154,6 +158,7 @@ impl Message for Start {
             tracking,
             local,
             code_mib: fixed.code_mib,
+            is_ahead,
         };
         Ok((start, Vec::new()))
     }
@@ -354,6 +359,7 @@ impl Message for Response {
                 Writer::new(wire::MOVE_REFUSED, &fixed).part(reason.as_bytes())
             }
             Self::Allocated { passport } => Writer::new(wire::ALLOCATED, &written(passport)),
+            Self::Opened => Writer::new(wire::OPENED, &()),
         };
         writer.finish(descriptors)
     }
@@ -422,6 +428,7 @@ impl Message for Response {
                 Self::MoveRefused { serial, reason }
             }
             wire::ALLOCATED => Self::Allocated { passport: read_passport(&reader.fixed()?)? },
+            wire::OPENED => Self::Opened,
             other => return Err(WireError::Kind(other)),
         };
         reader.end()?;
@@ -494,6 +501,7 @@ mod tests {
             tracking: Method::BoundRanges,
             local: Local::Host,
             code_mib: 0,
+            is_ahead: false,
         };
         let other = Start {
             node: NodeKind::Copy,
@@ -508,6 +516,7 @@ mod tests {
         let fourth = Start { local: Local::Device(local), ..start.clone() };
         let fifth = Start { local: Local::Allocate(9), ..third.clone() };
         let sixth = Start { code_mib: 32, ..fourth.clone() };
+        let seventh = Start { is_ahead: true, ..sixth.clone() };
         vec![
             (start, Vec::new(), 8),
             (other, Vec::new(), 7),
@@ -515,6 +524,7 @@ mod tests {
             (fourth, Vec::new(), 10),
             (fifth, Vec::new(), 7),
             (sixth, Vec::new(), 11),
+            (seventh, Vec::new(), 0),
         ]
     }
 
@@ -574,6 +584,7 @@ mod tests {
                 vram: 1,
                 profile: Some(Box::new(Profile { features: 3, ..Profile::new_zeroed() })),
             },
+            Response::Opened,
         ]
         .map(|response| {
             let descriptors = usize::from(matches!(response, Response::Allocated { .. }));
@@ -636,7 +647,7 @@ mod tests {
                 refused(&packet, descriptors)
             };
             assert_eq!(spoilt(0, 0x3145_5043 + 1), WireError::Magic(0x3145_5043 + 1));
-            for kind in [0, 3, 0x16, 0x7f, 0x8a, u32::MAX] {
+            for kind in [0, 3, 0x16, 0x7f, 0x8b, u32::MAX] {
                 assert_eq!(spoilt(4, kind), WireError::Kind(kind));
             }
         }
@@ -679,7 +690,7 @@ mod tests {
         set(&mut packet, HEADER + 8, 1);
         assert!(matches!(Response::decode(&packet, 0), Err(WireError::Field { .. })), "an address of none");
         let start = starts()[0].0.encode(&[], 8).unwrap();
-        for (at, value) in [(32, 2), (36, 3), (40, 16), (40, START_WITHOUT_DEVICE)] {
+        for (at, value) in [(32, 2), (36, 3), (40, 32), (40, START_WITHOUT_DEVICE)] {
             let mut packet = start.clone();
             set(&mut packet, HEADER + at, value);
             let came = Start::decode(&packet, 8);

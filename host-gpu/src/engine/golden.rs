@@ -32,6 +32,7 @@ fn start() -> Start {
         tracking: Method::BoundRanges,
         local: Local::Host,
         code_mib: 0x1f,
+        is_ahead: false,
     }
 }
 
@@ -67,6 +68,7 @@ fn kind_of_response(response: &Response) -> u32 {
         Response::Moved { .. } => wire::MOVED,
         Response::MoveRefused { .. } => wire::MOVE_REFUSED,
         Response::Allocated { .. } => wire::ALLOCATED,
+        Response::Opened => wire::OPENED,
     }
 }
 
@@ -100,6 +102,7 @@ fn responses() -> Vec<Response> {
         Response::Moved { serial: 0x0102 },
         Response::MoveRefused { serial: 3, reason: "no\n".to_owned() },
         Response::Allocated { passport: Passport { length: 1, type_index: 2, uuids: [[3; 16], [4; 16]] } },
+        Response::Opened,
     ]
 }
 
@@ -186,6 +189,7 @@ const GOLDEN: &[(u32, &[&[u8]])] = &[
         wire::ALLOCATED,
         &[b"CPE1\x89\0\0\0\x40\0\0\0\x01\0\0\0", b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0", &[3; 16], &[4; 16]],
     ),
+    (wire::OPENED, &[b"CPE1\x8a\0\0\0\x10\0\0\0\0\0\0\0"]),
 ];
 
 fn golden(kind: u32) -> Vec<u8> {
@@ -222,6 +226,18 @@ fn the_bytes_of_every_message_stay_what_they_are() {
     ];
     assert_eq!(local[fixed..], [&between.concat()[..], b"fairab"].concat());
     assert_eq!(Start::decode(&local, 11).unwrap().0, start_with_local());
+    // A flag more, and no descriptor.
+    let ahead = Start { is_ahead: true, ..start() };
+    let expected = [&whole[..12], &[0], &whole[13..56], &[0x13], &whole[57..]].concat();
+    assert_eq!(ahead.encode(b"", 0).unwrap(), expected);
+    assert_eq!(Start::decode(&expected, 0).unwrap().0, ahead);
+    assert!(
+        Start::decode(
+            &expected[..12].iter().chain(&[9]).chain(&expected[13..]).copied().collect::<Vec<_>>(),
+            9
+        )
+        .is_err()
+    );
 }
 
 #[test]

@@ -73,25 +73,23 @@ pub(super) fn another(driver: &Driver) -> Result<Driver, StartError> {
     driver.secondary().map_err(|error| StartError::Node(error.to_string()))
 }
 
-/// Opens the device for a copy node.
-pub(super) fn open_copies(
-    start: &Start,
+/// Begins to copy by two instances of a device: for guests, and for the daemon.
+pub(super) fn begin_copies(
+    [guests, daemons]: [Driver; 2],
     files: &LocalFiles,
     vram: &Arc<Mapping>,
 ) -> Result<Copies, StartError> {
-    let driver = open_driver(start)?;
-    let info = driver.info().clone();
-    let copies = files.copies(elsewhere(|| another(&driver))?)?;
+    let info = daemons.info().clone();
+    let copies = files.copies(guests)?;
     let (file, bytes) = (files.evicted.try_clone()?, files.local.evicted_bytes);
     let evicted = Arc::new(Mapping::new(file, 0, bytes, Access::ReadWrite)?);
-    let mover = Mover::new(files.copies(driver)?, Arc::clone(vram), evicted);
+    let mover = Mover::new(files.copies(daemons)?, Arc::clone(vram), evicted);
     Ok(Copies { copies, mover, info })
 }
 
 /// Allocates local memory, for engines that are to come.
-pub(super) fn allocate(start: &Start, bytes: u64) -> Result<Exported, StartError> {
-    let driver = open_driver(start)?;
-    local_copies::allocate(&driver, bytes).map_err(|error| StartError::Node(error.to_string()))
+pub(super) fn allocate(driver: &Driver, bytes: u64) -> Result<Exported, StartError> {
+    local_copies::allocate(driver, bytes).map_err(|error| StartError::Node(error.to_string()))
 }
 
 /// Makes the calling thread nicer, for good, and those that it starts.

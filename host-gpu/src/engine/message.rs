@@ -20,7 +20,7 @@ pub enum NodeKind {
     Copy,
 }
 
-/// First message to an engine. Descriptors, in order: shared block, VRAM, page tables, event eventfd, grant
+/// First message to an engine; the second one to a process that opens its driver ahead. Descriptors, in order: shared block, VRAM, page tables, event eventfd, grant
 /// eventfd, wake eventfd, fence values; the log of compiled code, where it has one; the planes of what it writes, where it keeps
 /// those; and local memory and what is evicted, where local memory is the device's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +47,24 @@ pub struct Start {
     pub local: Local,
     /// MiB of the log of compiled code; 0 for none.
     pub code_mib: u32,
+    /// Whether the driver is to be opened ahead: without descriptors, and as far as that depends on nothing else. Answers
+    /// [`Response::Opened`], and waits for another one of these, which opens the same.
+    pub is_ahead: bool,
+}
+
+impl Start {
+    /// Whether a process that has opened what `ahead` says can go on as this one.
+    pub fn opens_as(&self, ahead: &Self) -> bool {
+        let opened = |of: &Self| {
+            let is_local = matches!(of.local, Local::Device(_));
+            (of.node, of.sandbox, of.vulkan_device.clone(), of.slice_microseconds == 0, is_local)
+        };
+        let Self { tracking, code_mib, .. } = ahead;
+        let is_noted = |method: Method| method == Method::WriteProtect;
+        opened(self) == opened(ahead)
+            && is_noted(self.tracking) == is_noted(*tracking)
+            && (self.code_mib > 0) == (*code_mib > 0)
+    }
 }
 
 /// Where local memory lies.
@@ -245,4 +263,6 @@ pub enum Response {
         /// How it is imported.
         passport: Passport,
     },
+    /// The driver is open: it waits for what it is to work on. Before [`Response::Started`], where that was asked.
+    Opened,
 }

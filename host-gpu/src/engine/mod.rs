@@ -55,6 +55,7 @@ pub mod log;
 pub mod machine;
 pub mod message;
 mod mover;
+mod opening;
 pub mod process;
 pub mod progress;
 pub mod properties;

@@ -17,7 +17,9 @@ use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::profile::Profile;
 
 use super::channel::Channel;
-use super::code_start::CodeStart;
+use super::channel::Received;
+use super::code_start::open_log;
+use super::code_start::store;
 use super::commands::CommandSender;
 use super::commands::Commands;
 use super::control::Compiler;
@@ -26,33 +28,27 @@ use super::events::Events;
 use super::execution::Execution;
 use super::local_start::LocalFiles;
 use super::local_start::allocate;
-use super::local_start::another;
-use super::local_start::elsewhere;
-use super::local_start::nicely;
-use super::local_start::open_copies;
-use super::local_start::open_driver;
+use super::local_start::begin_copies;
 use super::machine::Machine;
 use super::message::Local;
-use super::message::NodeKind;
 use super::message::Request;
 use super::message::Response;
 use super::message::START_DESCRIPTORS;
 use super::message::Start;
 use super::mover::Mover;
+use super::opening::Opened;
+use super::opening::OpenedCompute;
+use super::opening::OpenedNode;
+use super::opening::open;
 use super::sandbox::Workload;
-use super::sandbox::files::Needs;
-use super::sandbox::files::restrict_files;
-use super::sandbox::process::drop_capabilities;
-use super::sandbox::process::harden_process;
 use super::sandbox::system_calls::restrict_system_calls;
 use super::secondary_pipelines;
 use super::signals::Signals;
 use super::start_error::StartError;
+use crate::code_cache::log::Log;
 use crate::code_cache::store::Store;
 use crate::cpu_slice;
-use crate::dirty::method::Method;
 use crate::dirty::protect::Guard;
-use crate::kernel::sanitizer::Sanitizer;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Segments;
@@ -64,11 +60,9 @@ use crate::node::device_instance::DeviceInstance;
 use crate::node::local_copies::LocalCopies;
 use crate::sched::choice::Choice;
 use crate::sched::choice::NoSuchPolicy;
-use crate::vulkan::driver::Driver;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::local::Exported;
-use crate::vulkan::options::Executor;
 
 /// Runs an engine over the channel `socket`; returns only when it cannot start.
 pub fn main(socket: OwnedFd) -> StartError {
@@ -123,13 +117,31 @@ enum Prepared {
     Allocated(Exported),
 }
 
-fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
-    let received = loop {
+fn receive_start(channel: &Channel) -> Result<Received<Start>, StartError> {
+    loop {
         if let Some(received) = channel.receive::<Start>(true)? {
-            break received;
+            return Ok(received);
         }
+    }
+}
+
+fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
+    let first = receive_start(channel)?;
+    let Opened { guard, node } = open(&first.message)?;
+    let received = if first.message.is_ahead {
+        channel.send(&Response::Opened, &[], &[], true)?;
+        let received = receive_start(channel)?;
+        if received.message.is_ahead || !received.message.opens_as(&first.message) {
+            return Err(StartError::OpenedOther);
+        }
+        received
+    } else {
+        first
     };
     let start = received.message;
+    if let (Local::Allocate(bytes), OpenedNode::Allocates(driver)) = (start.local, &node) {
+        return allocate(driver, bytes).map(Prepared::Allocated);
+    }
     let count = received.descriptors.len();
     let mut descriptors = received.descriptors;
     let local = LocalFiles::take(&start, &mut descriptors)?;
@@ -154,27 +166,10 @@ fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
         }
     };
     let vram_address = vram.host_pointer().addr() as u64;
-    let guard = match start.tracking {
-        Method::BoundRanges | Method::ShadowCompare | Method::Off => None,
-        Method::WriteProtect => {
-            let guard = Guard::new().map_err(StartError::Tracking)?;
-            guard.protect(vram_address, vram.len()).map_err(StartError::Tracking)?;
-            Some(guard)
-        }
-    };
+    if let Some(guard) = &guard {
+        guard.protect(vram_address, vram.len()).map_err(StartError::Tracking)?;
+    }
     let events = Events { event: event.into(), grant: grant.into(), wake: wake.into() };
-
-    let code = code.and_then(|log| CodeStart::begin(log, start.code_mib));
-    harden_process()?;
-    if start.sandbox {
-        drop_capabilities()?;
-        let is_plain = start.node == NodeKind::Copy && start.local == Local::Host;
-        let needs = if is_plain { Needs::Nothing } else { Needs::Driver };
-        restrict_files(needs, code.as_ref().map(CodeStart::path))?;
-    }
-    if let Local::Allocate(bytes) = start.local {
-        return allocate(&start, bytes).map(Prepared::Allocated);
-    }
     let (sender, receiver) = mpsc::channel();
     let pending = Arc::new(AtomicBool::new(false));
     let wake = Arc::new(events.wake.try_clone()?);
@@ -182,22 +177,24 @@ fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
     let sender = CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
     let commands = Commands { receiver, kernels, pending };
     let (mut copies, mut mover) = (None, None);
-    let (node, compiler, device, workload, profile) = match start.node {
-        NodeKind::Copy => match &local {
-            None => (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies, None),
-            Some(files) => {
-                let opened = open_copies(&start, files, &vram)?;
-                (copies, mover) = (Some(opened.copies), Some(opened.mover));
-                let device = format!("copies by {}", opened.info);
-                (Node::Copy, None, device, workload_of(&opened.info), None)
-            }
-        },
-        NodeKind::Compute => {
-            let opened = open_compute(&start, &shared, &vram, local.as_ref(), code, &sender)?;
-            copies = opened.copies;
-            let Compute { node, compiler, info, profile, .. } = opened;
+    let (node, compiler, device, workload, profile) = match (node, &local) {
+        (OpenedNode::Copies, None) => {
+            (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies, None)
+        }
+        (OpenedNode::CopiesByDevice { guests, daemons }, Some(files)) => {
+            let opened = begin_copies([*guests, *daemons], files, &vram)?;
+            (copies, mover) = (Some(opened.copies), Some(opened.mover));
+            let device = format!("copies by {}", opened.info);
+            (Node::Copy, None, device, workload_of(&opened.info), None)
+        }
+        (OpenedNode::Computes(opened), local) => {
+            let code = code.map(|log| open_log(log, start.code_mib)).transpose()?;
+            let begun = begin_compute(*opened, &start, &shared, &vram, local.as_ref(), code, &sender)?;
+            copies = begun.copies;
+            let Compute { node, compiler, info, profile, .. } = begun;
             (node, Some(compiler), info.to_string(), workload_of(&info), Some(Box::new(profile)))
         }
+        _ => return Err(StartError::OpenedOther),
     };
     if guard.is_some() && workload == Workload::KernelsOnGpu {
         // What the device writes by itself is not tracked.
@@ -237,32 +234,21 @@ struct Compute {
     copies: Option<LocalCopies>,
 }
 
-fn open_compute(
+fn begin_compute(
+    opened: OpenedCompute,
     start: &Start,
     shared: &Arc<Mapping>,
     vram: &Arc<Mapping>,
     local: Option<&LocalFiles>,
-    code: Option<CodeStart>,
+    code: Option<Log>,
     commands: &CommandSender,
 ) -> Result<Compute, StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
+    let OpenedCompute { driver, secondary, copier, sanitizer, cache } = opened;
+    let cache = cache.zip(code).and_then(|(found, log)| store(found, log));
+    let copies = local.zip(copier).map(|(files, copier)| files.copies(copier)).transpose()?;
     let slice = Duration::from_micros(start.slice_microseconds);
-    let driver = open_driver(start)?;
-    let cache = code.and_then(|code| code.open(driver.info()));
-    let copies = local.map(|files| files.copies(elsewhere(|| another(&driver))?)).transpose()?;
-    let (mut driver, secondary) = open_instances(driver, slice)?;
-    let test = || {
-        thread::scope(|scope| {
-            // Meanwhile, on another CPU.
-            let secondary = scope.spawn(|| secondary.and_then(open_secondary));
-            driver.self_test().map_err(|e| refused(&e))?;
-            Ok((driver, secondary.join().ok().flatten()))
-        })
-    };
-    // What a driver compiles on the thread that asks for it is as nice as what runs.
-    let (driver, secondary) = elsewhere(|| nicely(test))?;
     let (info, profile) = (driver.info().clone(), driver.device_profile());
-    let sanitizer = Sanitizer::start(*driver.profile()).map_err(|e| refused(&e))?;
     let pipelines = driver.compiler();
     let mut instances: Vec<_> = iter::once(driver).chain(secondary).map(DeviceInstance::new).collect();
     if let Some(files) = local {
@@ -279,42 +265,6 @@ fn open_compute(
     }
     let compiler = Compiler { sanitizer, pipelines, cache };
     Ok(Compute { node: Node::Compute(Box::new(node)), compiler, info, profile, copies })
-}
-
-/// The driver, or two devices of it in its place where slices are to take turns on two. The threads that run kernels are
-/// there already, and all devices have them in common; those of the two devices' queues, which tell them what comes next,
-/// start here, and are to have a CPU at once.
-fn open_instances(driver: Driver, slice: Duration) -> Result<(Driver, Option<Driver>), StartError> {
-    if !has_two_instances(driver.executor(), slice) {
-        return Ok((driver, None));
-    }
-    let instances = elsewhere(|| {
-        cpu_slice::shorten();
-        Ok(driver.secondary().and_then(|first| Ok((first, driver.secondary()?))))
-    })?;
-    Ok(match instances {
-        Ok((first, second)) => (first, Some(second)),
-        Err(error) => {
-            log::warn!("{ONE_INSTANCE}: {error}");
-            (driver, None)
-        }
-    })
-}
-
-const ONE_INSTANCE: &str = "slices run on one device instance";
-
-/// Whether slices are to run on two device instances: where there are slices, and each takes several CPUs.
-fn has_two_instances(executor: Executor, slice: Duration) -> bool {
-    // PAIRS WITH daemon/src/cli/serve.rs: kernels run on the thread of their queue.
-    let is_on_one_cpu = std::env::var_os("LP_NUM_THREADS").is_some_and(|threads| threads == "0")
-        || thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
-    executor == Executor::Cpu && !slice.is_zero() && !is_on_one_cpu
-}
-
-/// Makes the second device ready to be sealed; a node goes on with the primary one where it cannot be had.
-fn open_secondary(mut secondary: Driver) -> Option<Driver> {
-    let opened = secondary.first_dispatch();
-    opened.inspect_err(|error| log::warn!("{ONE_INSTANCE}: {error}")).is_ok().then_some(secondary)
 }
 
 impl Ready {

@@ -28,6 +28,9 @@ pub enum StartError {
     /// What it would write could not be tracked.
     #[error("tracking writes: {0}; --dirty-tracking bound-ranges works everywhere")]
     Tracking(std::io::Error),
+    /// What it is to work on is none of what it has opened its driver for.
+    #[error("it has opened its driver for something else")]
+    OpenedOther,
     /// It is not to begin: the daemon is gone.
     #[error("the engine is not needed")]
     NotNeeded,

@@ -64,6 +64,8 @@ pub const MOVED: u32 = 0x87;
 pub const MOVE_REFUSED: u32 = 0x88;
 /// [`Passport`]: answers a [`Start`] with [`START_ALLOCATE`], and is the last packet. Descriptor: the memory.
 pub const ALLOCATED: u32 = 0x89;
+/// No fixed part: answers a [`Start`] with [`START_AHEAD`], before all else.
+pub const OPENED: u32 = 0x8a;
 
 /// Opens every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -98,6 +100,9 @@ pub const START_DEVICE: u32 = 2;
 pub const START_LOCAL: u32 = 4;
 /// In [`Start::flags`]: it is no engine, but allocates local memory. [`LocalMemory`] follows, of which only `bytes` counts.
 pub const START_ALLOCATE: u32 = 8;
+/// In [`Start::flags`]: the driver is to be opened, and what the engine works on comes with another [`Start`]: no descriptor comes
+/// with this one.
+pub const START_AHEAD: u32 = 16;
 /// Most MiB of the log of compiled code.
 pub const MAX_CODE_MIB: u32 = 1024;
 

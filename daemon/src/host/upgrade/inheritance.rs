@@ -15,12 +15,15 @@ use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use campanile_host_gpu::adapter::ahead::OpenedEngines;
+
 use crate::frontend::vhost::handed::Handed as HandedConnection;
 use crate::frontend::vhost::handed::Inherited;
 use crate::ledger::log::Log;
 use crate::ledger::words::Words;
 use crate::migration::handed::Becomes;
 use crate::migration::handed::HandedDevice;
+use crate::operator::held::Held;
 use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 
 /// How long a vGPU may take for each step.
@@ -84,6 +87,8 @@ pub(in crate::host) struct Inheritance {
     arrived: Mutex<BTreeMap<String, Arrived>>,
     /// Local memory that is a device's own, by vGPU.
     locals: Mutex<BTreeMap<String, DeviceLocal>>,
+    /// What launches the engines of a vGPU that are open already, and how those are held.
+    opened: Mutex<BTreeMap<String, (Held, Arc<OpenedEngines>)>>,
     waiting: Mutex<Vec<Waiting>>,
 }
 
@@ -105,6 +110,26 @@ impl Inheritance {
     /// Takes the local memory of a vGPU.
     pub(in crate::host) fn take_local(&self, name: &str) -> Option<DeviceLocal> {
         locked(&self.locals).remove(name)
+    }
+
+    /// Engines of a vGPU are open.
+    pub(in crate::host) fn add_opened(&self, name: String, held: Held, engines: Arc<OpenedEngines>) {
+        locked(&self.opened).insert(name, (held, engines));
+    }
+
+    /// What launches the engines of a vGPU that are open already, and how those are held.
+    pub(in crate::host) fn opened(&self, name: &str) -> Option<(Held, Arc<OpenedEngines>)> {
+        locked(&self.opened).get(name).cloned()
+    }
+
+    /// All devices are as they were: engines that none of them has taken end.
+    pub(in crate::host) fn end_opened(&self) {
+        // A vGPU of the same name that comes later has nothing of that.
+        let all = std::mem::take(&mut *locked(&self.opened));
+        let left: usize = all.values().map(|(_, engines)| engines.end()).sum();
+        if left > 0 {
+            log::info!("upgrade: {left} engines were opened, and had ended meanwhile");
+        }
     }
 
     /// Whether a vGPU goes on with all that its VM has in it.

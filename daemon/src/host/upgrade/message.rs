@@ -37,9 +37,17 @@ pub(in crate::host) enum Said {
         newest: u32,
         /// Its version, for people.
         version: String,
+        /// It wants to be told which engines there are, once it is prepared.
+        #[serde(default)]
+        opens_ahead: bool,
     },
     /// It could serve, and waits.
     Prepared,
+    /// Answers [`Handed::Engines`]: engines are open, as far as that could be.
+    Opened {
+        /// Their processes.
+        processes: Vec<u32>,
+    },
     /// All devices are as they were.
     Restored,
     /// Guests go on.
@@ -60,6 +68,8 @@ pub(in crate::host) enum Said {
 pub(in crate::host) enum Handed {
     /// The sockets at which it listens; their descriptors in this order.
     Sockets(Vec<NamedSocket>),
+    /// Engines that work while nothing stands still yet, by vGPU.
+    Engines(Vec<HandedEngines>),
     /// Local memory of a vGPU that is a device's own, with a VM or not; before all that follows. Descriptor: the memory.
     Local(HandedLocal),
     /// What the operator has changed since the start, and how many vGPUs follow.
@@ -83,6 +93,15 @@ pub(in crate::host) struct NamedSocket {
     pub(in crate::host) name: Bytes,
     /// It lies in a file that the daemon has made.
     pub(in crate::host) has_file: bool,
+}
+
+/// Engines of a vGPU that there are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::host) struct HandedEngines {
+    /// Its name.
+    pub(in crate::host) vgpu: String,
+    /// Their places.
+    pub(in crate::host) engines: Vec<u32>,
 }
 
 /// Local memory that is a device's own.
@@ -114,4 +133,22 @@ pub(in crate::host) struct HandedVgpu {
     pub(in crate::host) code: Vec<u32>,
     /// Pages of each memory, and runs of those that were ever written: first page, and the one after the last.
     pub(in crate::host) written: [(u64, Vec<(u64, u64)>); 2],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Said;
+
+    #[test]
+    fn a_successor_that_does_not_say_that_it_opens_engines_ahead_does_not() {
+        let mut hello = Vec::new();
+        let said = Said::Hello { oldest: 1, newest: 2, version: "0".to_owned(), opens_ahead: true };
+        ciborium::into_writer(&said, &mut hello).unwrap();
+        assert_eq!(ciborium::from_reader::<Said, _>(&*hello).unwrap(), said);
+        let mut value: ciborium::Value = ciborium::from_reader(&*hello).unwrap();
+        let fields = value.as_map_mut().unwrap()[0].1.as_map_mut().unwrap();
+        fields.retain(|(name, _)| name.as_text() != Some("opens_ahead"));
+        let older: Said = value.deserialized().unwrap();
+        assert_eq!(older, Said::Hello { oldest: 1, newest: 2, version: "0".to_owned(), opens_ahead: false });
+    }
 }

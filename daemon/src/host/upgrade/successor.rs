@@ -23,6 +23,7 @@ use super::inheritance::Waiting;
 use super::message::Changes;
 use super::message::FORMAT;
 use super::message::Handed;
+use super::message::HandedEngines;
 use super::message::HandedLocal;
 use super::message::HandedVgpu;
 use super::message::NamedSocket;
@@ -75,7 +76,7 @@ impl Succession {
         let channel = Channel::of_stdin().map_err(failed("standard input"))?;
         let this = Self { channel, inheritance: Arc::default(), estate: Mutex::default() };
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        this.say(&Said::Hello { oldest: OLDEST, newest: FORMAT, version })?;
+        this.say(&Said::Hello { oldest: OLDEST, newest: FORMAT, version, opens_ahead: true })?;
         let (said, files) = this.hear()?;
         let Handed::Sockets(named) = said else { return Err(unexpected(&said)) };
         if named.len() != files.len() {
@@ -105,15 +106,22 @@ impl Succession {
         }
     }
 
-    /// Says that this daemon could serve, and waits for all that it is to go on with.
+    /// Says that this daemon could serve, and waits for all that it is to go on with. `open` opens engines meanwhile, and says their processes.
     ///
     /// # Errors
     /// The predecessor goes on itself, or what it says cannot be used.
-    pub(in crate::host) fn receive(&self) -> Result<(), HostError> {
+    pub(in crate::host) fn receive(
+        &self,
+        open: impl Fn(Vec<HandedEngines>, &Inheritance) -> Vec<u32>,
+    ) -> Result<(), HostError> {
         self.say(&Said::Prepared)?;
         let (said, _) = loop {
             let (said, files) = self.hear()?;
             match said {
+                Handed::Engines(engines) => {
+                    let processes = open(engines, &self.inheritance);
+                    self.say(&Said::Opened { processes })?;
+                }
                 Handed::Local(local) => self.take_local(local, files)?,
                 said => break (said, files),
             }
@@ -183,6 +191,7 @@ impl Succession {
         for vgpu in &waiting {
             vgpu.wait().map_err(|why| HostError::Upgrade(format!("vGPU {}: {why}", vgpu.name)))?;
         }
+        self.inheritance.end_opened();
         self.say(&Said::Restored)?;
         let (said, _) = self.hear()?;
         if said != Handed::Go {

@@ -142,6 +142,12 @@ pub(in crate::vgpu) fn as_answer(what: &impl Serialize) -> Answer {
     serde_json::to_value(what).map_err(|error| OrderError::Refused(error.to_string()))
 }
 
+/// The places of engines that have a process, which does not end by itself.
+pub(in crate::vgpu) fn engines_that_hear(vm: &Vm) -> Vec<usize> {
+    let hears = |at: &EngineAddress| vm.engines[at.index()].hears();
+    vm.engines.addresses().filter(hears).map(EngineAddress::index).collect()
+}
+
 /// All of it.
 pub(in crate::vgpu) fn describe(vm: &Vm, power: &'static str) -> Answer {
     let engines = vm

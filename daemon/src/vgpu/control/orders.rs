@@ -34,6 +34,8 @@ const MAX_WAITING: usize = 16;
 pub enum Order {
     /// Say what there is: processes, engines, devices.
     Describe,
+    /// Say which engines there are: the places of those that have a process.
+    Engines,
     /// Say what the engines ran, all that they remember or the last of it.
     History(Option<Duration>),
     /// Reset one engine (TDR-29), or all.

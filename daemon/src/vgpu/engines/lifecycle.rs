@@ -291,6 +291,9 @@ impl Lifecycle<'_> {
             Response::Allocated { .. } => {
                 self.vm.engines.condemn(at, "it has allocated memory, and was not asked to");
             }
+            Response::Opened => {
+                self.vm.engines.condemn(at, "it says that its driver is open, and was not asked");
+            }
         }
     }
 

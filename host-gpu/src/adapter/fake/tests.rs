@@ -34,6 +34,7 @@ const START: Start = Start {
     tracking: Method::Off,
     local: Local::Host,
     code_mib: 0,
+    is_ahead: false,
 };
 
 /// An engine over fakes, of which one has come up.

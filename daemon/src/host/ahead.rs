@@ -1,0 +1,137 @@
+//! Engines that a successor opens while its predecessor's still work: guests then wait for no driver.
+//!
+//! ```text
+//!   predecessor ── which engines there are ──▶ successor: as many at a time as there are CPUs, while there is time and memory
+//!               ◀───────── opened ──────────   ── VMs stand still, their devices are restored ──▶ each takes those of its vGPU
+//! ```
+//!
+//! What is not open by then is started after the standstill, as if nothing had been said.
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::ahead::Ahead;
+use campanile_host_gpu::adapter::ahead::OpenedEngines;
+use campanile_host_gpu::adapter::program::Program;
+use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::Local;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::memory::local::LocalMemory;
+
+use super::ground::code_mib;
+use super::local_choice::LocalPlace;
+use super::options::HostOptions;
+use super::upgrade::inheritance::Inheritance;
+use super::upgrade::message::HandedEngines;
+
+/// How long all of it may take: guests still work meanwhile.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Memory of this machine that is to be left for each process that opens a driver.
+const ROOM: u64 = 256 << 20;
+/// Where the kernel says how much there is.
+const MEMORY: &str = "/proc/meminfo";
+
+/// What all engines of this daemon open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opening<'a> {
+    pub(super) options: &'a HostOptions,
+    pub(super) tracking: Method,
+    pub(super) local: LocalPlace,
+}
+
+impl Opening<'_> {
+    /// What an engine of this node opens. The rest is known when its device is restored.
+    fn message(&self, node: NodeKind) -> Start {
+        let engines = &self.options.engines;
+        Start {
+            node,
+            vram_bytes: 0,
+            table_bytes: 0,
+            spin_microseconds: 0,
+            slice_microseconds: u64::try_from(engines.slice.as_micros()).unwrap_or(u64::MAX),
+            sandbox: engines.sandbox,
+            policy: self.options.scheduling.policy.to_string(),
+            vulkan_device: engines.vulkan_device.clone(),
+            tracking: self.tracking,
+            local: match self.local {
+                LocalPlace::Host => Local::Host,
+                LocalPlace::Device => Local::Device(LocalMemory::default()),
+            },
+            code_mib: if node == NodeKind::Compute { code_mib(self.options) } else { 0 },
+            is_ahead: true,
+        }
+    }
+
+    /// Opens the engines of these vGPUs, as far as there is time and room. Their processes.
+    pub(super) fn open(&self, all: Vec<HandedEngines>, inheritance: &Inheritance) -> Vec<u32> {
+        let until = Instant::now() + LIMIT;
+        let (mut vgpus, mut wanted) = (Vec::new(), Vec::new());
+        for HandedEngines { vgpu, engines } in all {
+            // Those that were made at run time are not known yet.
+            let known = self.options.vgpus.iter().position(|known| known.name == vgpu);
+            let Some(index) = known else { continue };
+            let held = self.options.holding.of_vgpu(index, &vgpu, self.options.engines.sandbox);
+            let program = self.options.engines.program.of(&vgpu, held.containment.clone());
+            let places = engines
+                .into_iter()
+                .filter_map(|place| EngineAddress::from_index(usize::try_from(place).ok()?));
+            wanted.extend(places.map(|at| (vgpus.len(), at)));
+            vgpus.push((vgpu, held, program, Vec::new()));
+        }
+        let mut processes = Vec::new();
+        for some in wanted.chunks(thread::available_parallelism().map_or(1, usize::from)) {
+            let start =
+                |(vgpu, at): &(usize, EngineAddress)| Some((*vgpu, self.start(&vgpus[*vgpu].2, *at, until)?));
+            let started: Vec<(usize, Ahead)> = some.iter().filter_map(start).collect();
+            for (vgpu, ahead) in started {
+                let (name, .., opened) = &mut vgpus[vgpu];
+                match ahead.wait(until) {
+                    Ok(()) => {
+                        processes.push(ahead.id());
+                        opened.push(ahead);
+                    }
+                    Err(why) => log::warn!("{name}: an engine is not open ahead: {why}"),
+                }
+            }
+        }
+        log::info!("upgrade: {} of {} engines are open ahead", processes.len(), wanted.len());
+        for (name, held, program, opened) in vgpus {
+            inheritance.add_opened(name, held, Arc::new(OpenedEngines::new(Arc::new(program), opened)));
+        }
+        processes
+    }
+
+    /// Starts one, where there is time and room.
+    fn start(&self, program: &Program, at: EngineAddress, until: Instant) -> Option<Ahead> {
+        if Instant::now() >= until || !has_room(&fs::read_to_string(MEMORY).unwrap_or_default()) {
+            return None;
+        }
+        let started = Ahead::start(program, &self.message(at.node));
+        started.inspect_err(|error| log::warn!("{}: {at} engine: {error}", program.owner)).ok()
+    }
+}
+
+/// Whether the machine whose account of its memory this is has room for another process. One that says nothing is believed to have.
+fn has_room(account: &str) -> bool {
+    let line = account.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.is_none_or(|kib| kib << 10 >= ROOM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_room;
+
+    #[test]
+    fn no_process_is_started_where_its_machine_has_no_memory_for_it() {
+        let account = |kib: u64| format!("MemTotal: 8000000 kB\nMemFree: 10 kB\nMemAvailable:   {kib} kB\n");
+        assert!(has_room(&account(256 << 10)));
+        assert!(!has_room(&account((256 << 10) - 1)));
+        assert!(has_room("") && has_room("MemAvailable: much\n"));
+    }
+}
