@@ -1,11 +1,15 @@
 //! A vGPU that cannot be handed over now refuses the upgrade, and loses nothing.
 
+use std::fs;
+use std::fs::File;
 use std::io::Read;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 use campanile_guest_driver::device::Device;
 
+use crate::served::Folder;
+use crate::served::QUIET;
 use crate::served::Served;
 use crate::served::until;
 use crate::upgrade::Line;
@@ -64,5 +68,24 @@ fn cont_06_a_vmm_in_the_middle_of_a_message_refuses_the_upgrade_and_goes_on() {
     let mut again = [0; ANSWER];
     vmm.read_exact(&mut again).unwrap();
     assert_eq!(again, answer);
+    once(&device);
+}
+
+#[test]
+fn cont_06_a_vgpu_that_was_to_go_goes_on_by_itself_when_another_cannot() {
+    let folder = Folder::with(&format!("{QUIET}{}{}", table("a", ""), table("b", "")));
+    let log = folder.file("log");
+    let mut line = Line::of(Served::logging(folder, &[], File::create(&log).unwrap().into()));
+    let a = connect(&line.served, "a");
+    let device = Device::open(a.open("test").unwrap()).unwrap();
+    once(&device);
+    let mut vmm = UnixStream::connect(line.served.folder.file("b.sock")).unwrap();
+    vmm.write_all(&GET_FEATURES.into_iter().flat_map(u32::to_ne_bytes).collect::<Vec<_>>()[..5]).unwrap();
+    // Longer than any engine may take to stand still: nothing but the daemon wakes the first one by then.
+    until("a message that has begun", || line.try_upgrade().is_err());
+    until("a vGPU that goes on", || {
+        let said = fs::read_to_string(&log).unwrap();
+        said.rfind("a: goes on") > said.rfind("a: stands still")
+    });
     once(&device);
 }

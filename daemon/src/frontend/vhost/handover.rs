@@ -330,3 +330,6 @@ pub(super) fn resume(
     log::info!("{}: the front-end goes on with this daemon", session.name);
     Ok(handler)
 }
+
+#[cfg(test)]
+mod tests;
