@@ -360,13 +360,15 @@ mod tests {
             counters: Arc::new(Counters::default()),
             keeping,
             waiting: Waiting::default(),
-            stop,
+            stop: Arc::clone(&stop),
         };
         let (accepted, _front_end) = UnixStream::pair().unwrap();
         let error = server.session(&accepted).unwrap_err();
         assert!(matches!(error, ConnectionError::Device(_)), "what was let in before stays: {error}");
         assert!(intake.is_closed());
+        *stop.current.lock().unwrap() = None;
         assert_eq!(server.session(&accepted).unwrap(), Ended::TurnedAway);
+        assert!(stop.current.lock().unwrap().is_some(), "it was noted before it looked");
     }
 
     #[test]
