@@ -188,6 +188,8 @@ fn cont_01_engines_are_open_before_anything_stands_still_and_go_on_as_those_of_t
     let [a, b] = ["a", "b"].map(|name| connect(&line.served, name));
     // The second one has a device, and no engine yet.
     let [device, other] = [&a, &b].map(|vm| Device::open(vm.open("test").unwrap()).unwrap());
+    // Without any context, an engine has nothing to go on with.
+    let _context = device.create_context(Node::Copy).unwrap();
     once(&device);
     let engine = |line: &Line, vgpu: usize| {
         let status = line.served.ask(&["status"]);

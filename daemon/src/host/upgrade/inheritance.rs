@@ -128,7 +128,7 @@ impl Inheritance {
         let all = std::mem::take(&mut *locked(&self.opened));
         let left: usize = all.values().map(|(_, engines)| engines.end()).sum();
         if left > 0 {
-            log::info!("upgrade: {left} engines were opened, and had ended meanwhile");
+            log::info!("upgrade: {left} engines that are open ahead have nothing to go on with, and end");
         }
     }
 
