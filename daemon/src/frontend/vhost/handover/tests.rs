@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::memory::truncation::domain::FaultDomain;
 use campanile_host_gpu::memory::vram::create_memfd;
@@ -32,14 +33,15 @@ use crate::frontend::vhost::saved::SavedRing;
 use crate::frontend::vhost::saved::SavedShell;
 use crate::frontend::vhost::session::Session;
 use crate::frontend::vhost::session::Shared;
+use crate::frontend::vhost::window::Waiting;
 use crate::guest_ram::dirty_log::DirtyLog;
 use crate::poller::Poller;
 
 const CONFIG: [u8; 2] = [7, 8];
 const RAM: u64 = 0x10000;
 
-/// A session with a window, of which nothing is known yet.
-fn session(line: &UnixStream) -> Arc<Session> {
+/// A session with a window, of which nothing is known yet, and how many requests for the window front-ends have not answered.
+fn session(line: &UnixStream) -> (Arc<Session>, Waiting) {
     let log = Arc::new(DirtyLog::default());
     let aperture = || {
         let file = create_memfd("aperture", RAM).unwrap();
@@ -61,7 +63,8 @@ fn session(line: &UnixStream) -> Arc<Session> {
     let (config, migrates) = (CONFIG.to_vec(), true);
     let offer = Offer { features: 3, queues: 1, config, smallest_answer: 24, aperture: None, migrates };
     let line = line.try_clone().unwrap();
-    Arc::new(Session::new("a", shared, offer, Arc::default(), line))
+    let waiting = Waiting::default();
+    (Arc::new(Session::new("a", shared, offer, Arc::clone(&waiting), line)), waiting)
 }
 
 /// A front-end whose ring runs, and which has said all that it can.
@@ -149,10 +152,11 @@ fn told_apart(files: VecDeque<OwnedFd>) -> Vec<u64> {
 
 /// The session that a connection goes on with.
 fn go_on(shell: &HandedShell, files: VecDeque<OwnedFd>, stream: &UnixStream) -> Arc<Session> {
-    let session = session(stream);
+    let (session, waiting) = session(stream);
     session.adopt(shell).unwrap();
     let handed = Handed { stream: stream.try_clone().unwrap(), shell: shell.clone(), files };
     resume(&session, stream, handed).unwrap();
+    assert_eq!(waiting.load(Ordering::Relaxed), 0, "the front-end is asked for nothing");
     session
 }
 
@@ -163,13 +167,14 @@ fn cont_05_a_connection_that_goes_from_daemon_to_daemon_is_the_same_word_for_wor
         let (stream, _front_end) = UnixStream::pair().unwrap();
         let (given, _other) =
             if shell.has_back_channel { files() } else { (VecDeque::new(), UnixStream::pair().unwrap().0) };
-        let first = go_on(&shell, given.iter().map(|file| file.try_clone().unwrap()).collect(), &stream);
-        let once = first.hand_over().unwrap();
-        assert_eq!(once.shell, shell);
-        let second = go_on(&once.shell, once.files, &stream);
-        let twice = second.hand_over().unwrap();
-        assert_eq!(twice.shell, shell);
-        let values: Vec<u64> = told_apart(twice.files);
+        let mut files: VecDeque<OwnedFd> = given.iter().map(|file| file.try_clone().unwrap()).collect();
+        // Three times: what is exchanged twice is where it was.
+        for _ in 0..3 {
+            let handed = go_on(&shell, files, &stream).hand_over().unwrap();
+            assert_eq!(handed.shell, shell);
+            files = handed.files;
+        }
+        let values = told_apart(files);
         if shell.has_back_channel {
             assert_eq!(values[2..], [11, 12, 13], "kick, call and error");
             let inode = |file: &OwnedFd| File::from(file.try_clone().unwrap()).metadata().unwrap().ino();
@@ -196,7 +201,7 @@ fn cont_05_a_guest_that_goes_on_with_another_daemon_is_no_new_one_and_has_seen_i
 fn cont_05_the_device_is_told_whether_the_window_is_shown_where_the_front_end_has_said_so() {
     for shown in [Some(true), Some(false), None] {
         let (stream, _front_end) = UnixStream::pair().unwrap();
-        let session = session(&stream);
+        let (session, _) = session(&stream);
         session.adopt(&HandedShell { window: shown, ..running(true, true) }).unwrap();
         let mail = session.shared.mailbox.take();
         assert!(mail.frozen, "until its rings run");
