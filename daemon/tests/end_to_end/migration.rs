@@ -288,7 +288,11 @@ fn lm_66_a_snapshot_is_there_whole_and_the_guest_goes_on() {
     let spec = format!("vram=64M,restore={}", file.display());
     let daemon = Daemon::with_specs(&[&spec], &["--control", &control.display().to_string()]);
     // A front-end that does not reset the device.
-    let _line = UnixStream::connect(daemon.socket(0)).unwrap();
+    let mut line = None;
+    until("the daemon takes a front-end", || {
+        line = UnixStream::connect(daemon.socket(0)).ok();
+        line.is_some()
+    });
     until("the session is there", || {
         let Ok(status) = client::ask(&control, &Verb::Status) else { return false };
         let process = &status["vgpus"][0]["session"]["processes"][0];

@@ -47,11 +47,12 @@ pub(crate) fn messages() -> Vec<(&'static str, u32, Vec<u8>)> {
         ("MOVED", wire::MOVED, wire::Moved::default().as_bytes().to_vec()),
         ("MOVE_REFUSED", wire::MOVE_REFUSED, text(move_refused.as_bytes(), &reason)),
         ("ALLOCATED", wire::ALLOCATED, wire::Passport::default().as_bytes().to_vec()),
+        ("OPENED", wire::OPENED, Vec::new()),
     ]
 }
 
 /// Constants of the protocol's module of messages that are no type.
-pub(crate) const NO_TYPES: [&str; 21] = [
+pub(crate) const NO_TYPES: [&str; 22] = [
     "MAX_CODE_MIB",
     "MAGIC",
     "MAX_DESCRIPTORS",
@@ -69,6 +70,7 @@ pub(crate) const NO_TYPES: [&str; 21] = [
     "START_DEVICE",
     "START_LOCAL",
     "START_ALLOCATE",
+    "START_AHEAD",
     "SIDE_ZERO",
     "SIDE_LOCAL",
     "SIDE_VISIBLE",
