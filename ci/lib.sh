@@ -66,14 +66,16 @@ in_time() {
     return 1
 }
 
-# Installs what is missing of these packages, then runs a command.
+# Installs what is missing of these packages, then runs a command; where they cannot be had, the last lines say that it was left out.
 #   with PACKAGE,… COMMAND…
 with() {
     local packages
     IFS=, read -r -a packages <<<"$1"
     shift
-    if ! dpkg --status "${packages[@]}" >/dev/null 2>&1; then
-        DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install --yes --no-install-recommends "${packages[@]}" >/dev/null </dev/null
+    if ! dpkg --status "${packages[@]}" >/dev/null 2>&1 &&
+        ! DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install --yes --no-install-recommends "${packages[@]}" >/dev/null </dev/null; then
+        printf 'left out, as apt-get could not install %s: %s\n' "${packages[*]}" "$*" | tee -a "$scratch/remarks"
+        return
     fi
     "$@"
 }
@@ -138,7 +140,7 @@ sum_up() {
     printf '\n'
     cat "$scratch/remarks"
     if [ ${#failed_stages[@]} -gt 0 ]; then printf 'FAILED stages: %s\n' "${failed_stages[*]}"; fi
-    if [ ${#left_out[@]} -gt 0 ]; then printf 'left out (no time, or no root): %s\n' "${left_out[*]}"; fi
+    if [ ${#left_out[@]} -gt 0 ]; then printf 'left out (no time, or no mounts): %s\n' "${left_out[*]}"; fi
     awk '{
             for (i = 2; i <= NF; i++) {
                 if ($i == "passed;") passed += $(i - 1)
