@@ -139,8 +139,13 @@ fn departure(of: &Value) -> String {
     let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let passes = progress["passes"].as_array().map_or(0, Vec::len);
     let blackout = progress["blackout_us"].as_u64().map(|us| format!(", stood still for {} ms", us / 1000));
+    let kernels = |field: &str| progress[field].as_u64().unwrap_or(0);
+    let kernels = match (kernels("kernels_sent"), kernels("kernels_left")) {
+        (0, _) => String::new(),
+        (sent, left) => format!("; {} of {sent} kernels compiled there", sent - left.min(sent)),
+    };
     format!(
-        "{}: {}, to {}: {}; {passes} passes, {} sent, {} left, about {} ms at {} a second{}{}",
+        "{}: {}, to {}: {}; {passes} passes, {} sent, {} left, about {} ms at {} a second{kernels}{}{}",
         word(&of["vgpu"]),
         word(&of["phase"]),
         word(&of["to"]),

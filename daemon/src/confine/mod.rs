@@ -30,6 +30,7 @@ pub mod files;
 pub mod identity;
 pub mod privileges;
 pub mod roles;
+pub mod starter;
 pub mod status;
 pub mod system_calls;
 

@@ -120,6 +120,7 @@ impl<F: Front> FrontDevice<F> {
         let (memories, right) = endpoint.take(state.bundle.into()).map_err(text)?;
         adopt(&mut self.vgpu.session, &self.vgpu.config, memories, Contents::InFile, &mut state.session)
             .map_err(text)?;
+        adopt_code(&mut self.vgpu.session, right.take_code());
         self.take_over(&state)?;
         endpoint.attach(&self.vgpu.session).map_err(text)?;
         self.vgpu.right = Some(right);

@@ -8,6 +8,7 @@ use super::options::VgpuOptions;
 use crate::confine::confiner::Confiner;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
+use crate::confine::starter::Starter;
 use crate::intake::Intake;
 use crate::migration::channel::connect::Door;
 use crate::migration::endpoint::Endpoint;
@@ -23,8 +24,9 @@ pub(super) fn make_endpoint(
     options: &HostOptions,
     vgpu: &VgpuOptions,
     config: &Arc<Config>,
+    starter: Option<&Starter>,
 ) -> Result<Endpoint, MigrationError> {
-    let arriving = Arriving::of(config, vgpu.migrate_from.clone());
+    let arriving = Arriving::of(config, vgpu.migrate_from.clone(), starter);
     let settings = &options.migration;
     let folder = settings.side_files.as_deref();
     let side_files = folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;

@@ -25,6 +25,7 @@ use super::upgrade::inheritance::Taken;
 use crate::confine::confiner::Confiner;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
+use crate::confine::starter::Starter;
 use crate::frontend::fs::front::FsDevice;
 use crate::frontend::gpu::device::GpuDevice;
 use crate::frontend::vhost::counters::Counters as ShellCounters;
@@ -72,6 +73,8 @@ pub(super) struct Ground {
     pub(super) pool: Arc<Pool>,
     /// Whether CPUs are kept awake for realtime work: the file is opened at start or never.
     pub(super) keeps_awake: bool,
+    /// Of threads that may have engines, for those that hear peers.
+    pub(super) starter: Option<Starter>,
     /// Where others bring theirs, if they may.
     pub(super) arrivals: OnceLock<Arc<Arrivals>>,
     /// Whether VMs are taken that the daemon does not have.
@@ -120,7 +123,7 @@ impl Ground {
         let trackers = Arc::new(TrackerBoard::default());
         let meters = Arc::new(Meters::default());
         let config = Arc::new(self.config(options, vgpu, &account, &held, (&log, &trackers, &meters))?);
-        let endpoint = Arc::new(make_endpoint(options, vgpu, &config)?);
+        let endpoint = Arc::new(make_endpoint(options, vgpu, &config, self.starter.as_ref())?);
         let counters = Arc::new(Counters::default());
         recovery::collect(vgpu, &self.inheritance);
         let inherited = self.inheritance.take(&vgpu.name).map(|Taken { connection, device, ledger }| {

@@ -36,6 +36,7 @@ use crate::confine::roles::Peering;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
 use crate::confine::roles::Setting;
+use crate::confine::starter::Starter;
 use crate::intake::Intake;
 use crate::listener::Listener;
 use crate::listener::SocketError;
@@ -168,7 +169,10 @@ impl Host {
         };
         let intake = Arc::new(Intake::default());
         intake.set_closed(changes_before.is_drained);
+        let starter = options.migrate_listen.as_ref();
+        let starter = starter.map(|_| confiner.within(Role::Front, &Reach::default(), Starter::begin));
         let ground = Ground {
+            starter: starter.transpose()?.transpose()?,
             reach: reach(Role::Front),
             confiner: Arc::clone(&confiner),
             supervisor,

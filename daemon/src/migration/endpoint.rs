@@ -8,6 +8,8 @@ use std::sync::Mutex;
 use std::sync::OnceLock;
 
 use campanile_host_gpu::dirty::tracker::Tracker;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::outside;
 
 use super::error::MigrationError;
@@ -57,6 +59,15 @@ pub enum Right {
 }
 
 impl Right {
+    /// What was compiled for it before it was here. The calling thread waits until the process that did is gone.
+    pub fn take_code(&self) -> Vec<KeptFile> {
+        let Self::Claim(claim) = self else { return Vec::new() };
+        // For the first of the compute engines: linked ones compile anew.
+        let engine = EngineAddress::new(0, NodeKind::Compute).index();
+        let engine = u32::try_from(engine).unwrap_or_default();
+        claim.take_code().map(|file| KeptFile { engine, file }).into_iter().collect()
+    }
+
     /// The guest's rings begin: takes the right.
     ///
     /// # Errors
@@ -172,7 +183,8 @@ impl Endpoint {
             }
         }
         let local = video.device().map(|device| Arc::clone(device.reader()));
-        self.departure.attach(Departing { immutable, memories, files: Some(files), code, local });
+        let kernels = session.kernels();
+        self.departure.attach(Departing { immutable, memories, files: Some(files), code, kernels, local });
         Ok(())
     }
 

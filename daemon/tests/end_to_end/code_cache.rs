@@ -30,10 +30,10 @@ use crate::support::until;
 const KEY: usize = 40;
 
 /// The log of a vGPU's compute engine, as its process has it.
-struct Observed {
-    log: Log,
+pub(crate) struct Observed {
+    pub(crate) log: Log,
     identity: u64,
-    inode: u64,
+    pub(crate) inode: u64,
 }
 
 fn engine_of(operated: &Operated, vgpu: usize) -> serde_json::Value {
@@ -42,16 +42,21 @@ fn engine_of(operated: &Operated, vgpu: usize) -> serde_json::Value {
 
 fn observe(operated: &Operated, vgpu: usize) -> Observed {
     let pid = engine_of(operated, vgpu)["pid"].as_u64().unwrap();
+    observe_process(u32::try_from(pid).unwrap()).expect("an engine with a log")
+}
+
+/// The log that a process has; none where it has none.
+pub(crate) fn observe_process(pid: u32) -> Option<Observed> {
     let is_log = |path: &PathBuf| {
         fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("/memfd:campanile-code"))
     };
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().map(|entry| entry.unwrap().path());
-    let path = descriptors.into_iter().find(is_log).expect("an engine with a log");
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().map(|entry| entry.path());
+    let path = descriptors.into_iter().find(is_log)?;
     let file = File::options().read(true).write(true).open(path).unwrap();
     let metadata = file.metadata().unwrap();
     let mapping = Arc::new(Mapping::new(file, 0, metadata.len(), Access::ReadWrite).unwrap());
     let identity = mapping.word(0).unwrap().load(Ordering::Acquire);
-    Observed { log: Log::new(mapping).unwrap(), identity, inode: metadata.ino() }
+    Some(Observed { log: Log::new(mapping).unwrap(), identity, inode: metadata.ino() })
 }
 
 impl Observed {
@@ -73,7 +78,7 @@ impl Observed {
 }
 
 /// Writes a number of its own.
-fn kernel(device: &Device, number: u32) -> Kernel {
+pub(crate) fn kernel(device: &Device, number: u32) -> Kernel {
     let text = format!(
         "@group(0) @binding(0) var<storage, read_write> data: array<u32>;
          @compute @workgroup_size(1) fn main() {{ data[0] = {number}u; }}"
@@ -82,24 +87,28 @@ fn kernel(device: &Device, number: u32) -> Kernel {
 }
 
 /// A guest with a kernel that writes 1, another that writes 2, and so on.
-struct Guest {
-    _vm: Arc<LoopbackVm>,
-    device: Device,
+pub(crate) struct Guest {
+    pub(crate) vm: Arc<LoopbackVm>,
+    pub(crate) device: Device,
     buffer: Buffer,
-    kernels: Vec<Kernel>,
+    pub(crate) kernels: Vec<Kernel>,
 }
 
 impl Guest {
     fn new(operated: &Operated, vgpu: usize, numbers: std::ops::RangeInclusive<u32>) -> Self {
-        let vm = operated.daemon.vm(vgpu);
+        Self::of(operated.daemon.vm(vgpu), numbers)
+    }
+
+    /// In this VM.
+    pub(crate) fn of(vm: Arc<LoopbackVm>, numbers: std::ops::RangeInclusive<u32>) -> Self {
         let device = Device::open(vm.open("guest").unwrap()).unwrap();
         let buffer = device.create_buffer(4096).unwrap();
         let kernels = numbers.map(|number| kernel(&device, number)).collect();
-        Self { _vm: vm, device, buffer, kernels }
+        Self { vm, device, buffer, kernels }
     }
 
     /// What each kernel writes.
-    fn run(&self) -> Vec<u32> {
+    pub(crate) fn run(&self) -> Vec<u32> {
         let mut queue = self.device.create_context(Node::Compute).unwrap().create_kernel_queue().unwrap();
         let mut run = |kernel| {
             let mut commands = CommandBuffer::new();

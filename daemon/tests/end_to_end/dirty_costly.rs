@@ -264,6 +264,7 @@ fn a_snapshot_with_costly_tracking_has_all_of_the_guests_memory() {
         peers: Vec::new(),
         shape: Shape { lengths, limits: lengths },
         check: Box::new(|_| Ok(())),
+        compiler: None,
     };
     let (_, stage) = read::load(&file, &arriving, None).unwrap();
     let mut bytes = vec![0; usize::try_from(lengths[0]).unwrap()];

@@ -270,7 +270,13 @@ fn contents(file: &std::path::Path) -> Vec<u8> {
 
     let lengths = read::inspect(file).unwrap().hello.memories;
     let shape = Shape { lengths, limits: lengths };
-    let arriving = Arriving { name: "v0".to_owned(), peers: Vec::new(), shape, check: Box::new(|_| Ok(())) };
+    let arriving = Arriving {
+        name: "v0".to_owned(),
+        peers: Vec::new(),
+        shape,
+        check: Box::new(|_| Ok(())),
+        compiler: None,
+    };
     let (_, stage) = read::load(file, &arriving, None).unwrap();
     let mut bytes = vec![0; usize::try_from(lengths[0]).unwrap()];
     stage.memories().unwrap()[0].file.read_exact_at(&mut bytes, 0).unwrap();

@@ -33,6 +33,7 @@ mod lm_brownout;
 mod lm_bytes;
 mod lm_freeze;
 mod lm_hostile;
+mod lm_kernels;
 mod lm_pauses;
 mod lm_peers;
 mod lm_returns;

@@ -306,6 +306,7 @@ fn lm_66_a_snapshot_is_there_whole_and_the_guest_goes_on() {
         peers: Vec::new(),
         shape: Shape { lengths, limits: lengths },
         check: Box::new(|_| Ok(())),
+        compiler: None,
     };
     for file in [file, again] {
         let (_, stage) = read::load(&file, &arriving, None).unwrap();

@@ -21,6 +21,7 @@ use campanile_daemon::migration::stage::Staged;
 use campanile_daemon::migration::target::arrivals::Arrivals;
 use campanile_daemon::migration::target::arrivals::Claim;
 use campanile_daemon::migration::target::arriving::Arriving;
+use campanile_daemon::vgpu::objects::kernel_board::KernelBoard;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -65,6 +66,7 @@ pub(crate) fn arriving(name: &str) -> Arriving {
         check: Box::new(|immutable| {
             if immutable == IMMUTABLE { Ok(()) } else { Err("the driver is another one".to_owned()) }
         }),
+        compiler: None,
     }
 }
 
@@ -117,6 +119,7 @@ impl Target {
 pub(crate) struct Source {
     pub(crate) departure: Arc<Departure>,
     pub(crate) memories: [Arc<Memory>; 2],
+    pub(crate) kernels: Arc<KernelBoard>,
 }
 
 impl Source {
@@ -127,7 +130,7 @@ impl Source {
     pub(crate) fn with(settings: Settings, memories: [Memory; 2]) -> Self {
         let memories = memories.map(Arc::new);
         let departure = Arc::new(Departure::new(NAME.to_owned(), settings).unwrap());
-        let source = Self { departure, memories };
+        let source = Self { departure, memories, kernels: Arc::default() };
         source.attach(IMMUTABLE);
         source
     }
@@ -145,6 +148,7 @@ impl Source {
             memories,
             files,
             code: Vec::new(),
+            kernels: Arc::clone(&self.kernels),
             local: None,
         });
     }

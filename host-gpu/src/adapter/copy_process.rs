@@ -13,19 +13,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
-use std::time::Instant;
-
-use campanile_protocol::PAGE_SIZE;
-use campanile_protocol::engine::fences::MAX_FENCES;
-use rustix::event::PollFd;
-use rustix::event::PollFlags;
-use rustix::event::Timespec;
-use rustix::event::poll;
-use rustix::io::Errno;
 
 use super::launcher::Launcher;
-use super::launcher::Memory;
-use super::process::EngineProcess;
+use super::lone::Lone;
+use super::lone::LoneMemory;
+use super::lone::TABLE_BYTES;
 use crate::dirty::method::Method;
 use crate::engine::message::Local;
 use crate::engine::message::MoveSide;
@@ -34,17 +26,11 @@ use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
 use crate::memory::local::LocalMemory;
-use crate::memory::vram::create_memfd;
 
-/// How long a driver may take to start.
-const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long a step may take.
 const STEP_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a step.
 const STEP: u64 = 64 << 20;
-/// Bytes of page tables that have nothing in them.
-const TABLE_BYTES: u64 = 16 * PAGE_SIZE;
-
 /// What a copy process copies between.
 #[derive(Debug)]
 pub struct CopyFiles<'a> {
@@ -72,13 +58,12 @@ pub struct CopyOptions {
 /// The process. It ends when this is dropped.
 #[derive(Debug)]
 pub struct CopyProcess {
-    engine: EngineProcess,
+    engine: Lone,
     serial: u64,
 }
 
-fn failed(what: impl Into<String>) -> io::Error {
-    io::Error::other(what.into())
-}
+/// What it is, where it fails.
+const WHAT: &str = "the process that copies local memory";
 
 impl CopyProcess {
     /// Starts one, and waits until it could copy.
@@ -102,22 +87,9 @@ impl CopyProcess {
             code_mib: 0,
             is_ahead: false,
         };
-        let tables = create_memfd("campanile-no-tables", TABLE_BYTES)?;
-        let fences = create_memfd("campanile-no-fences", u64::from(MAX_FENCES) * PAGE_SIZE)?;
-        let memory = Memory {
-            vram: files.visible,
-            tables: &tables,
-            fences: &fences,
-            local: Some([files.local, files.evicted.as_fd()]),
-            tracker: None,
-            code: None,
-        };
-        let mut this = Self { engine: EngineProcess::spawn(launcher, &start, memory)?, serial: 0 };
-        match this.hear(START_LIMIT)? {
-            Response::Started { .. } => Ok(this),
-            Response::Refused { reason } => Err(failed(reason)),
-            other => Err(failed(format!("it says {other:?} at its start"))),
-        }
+        let local = Some([files.local, files.evicted.as_fd()]);
+        let memory = LoneMemory { vram: files.visible, local, code: None };
+        Ok(Self { engine: Lone::start(launcher, &start, memory, WHAT, None)?, serial: 0 })
     }
 
     /// Copies `bytes`, whole pages, and returns when they are there. After an error it is of no more use, and nothing is known
@@ -132,44 +104,15 @@ impl CopyProcess {
             self.serial += 1;
             let (from, to) = (from.advanced(done), to.advanced(done));
             let request = Request::Move { serial: self.serial, from, to, bytes: step };
-            self.engine.request(&request, &[], &[]).map_err(io::Error::other)?;
-            match self.hear(STEP_LIMIT)? {
+            match self.engine.ask(&request, &[], STEP_LIMIT, None)? {
                 // Of this step: an answer to another is a breach, which ends the process.
                 Response::Moved { .. } => {}
-                Response::MoveRefused { reason, .. } => return Err(failed(reason)),
-                other => return Err(failed(format!("it says {other:?} where memory was to be copied"))),
+                Response::MoveRefused { reason, .. } => return Err(io::Error::other(reason)),
+                other => return Err(self.engine.amiss(&other)),
             }
             done += step;
         }
         Ok(())
-    }
-
-    /// What it says next.
-    fn hear(&mut self, limit: Duration) -> io::Result<Response> {
-        let begun = Instant::now();
-        loop {
-            match self.engine.receive() {
-                Ok(Some(response)) => return Ok(response),
-                Ok(None) => {}
-                Err(error) => {
-                    let ending = self.engine.ending();
-                    return Err(failed(format!("the process that copies local memory: {error}: {ending}")));
-                }
-            }
-            let left = limit.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                let seconds = limit.as_secs();
-                return Err(failed(format!(
-                    "the process that copies local memory says nothing for {seconds} s"
-                )));
-            }
-            let timeout = Timespec::try_from(left).unwrap_or_default();
-            let channel = self.engine.channel_fd();
-            match poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
     }
 }
 
@@ -181,6 +124,7 @@ mod tests {
     use super::*;
     use crate::adapter::stand_in::StandIn;
     use crate::engine::channel::Channel;
+    use crate::memory::vram::create_memfd;
 
     fn options() -> CopyOptions {
         let local = LocalMemory { start: 8 << 20, bytes: 8 << 20, ..LocalMemory::default() };

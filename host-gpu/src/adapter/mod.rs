@@ -20,6 +20,7 @@
 pub mod ahead;
 mod child;
 pub mod code_log;
+pub mod compile_process;
 pub mod containment;
 mod conversation;
 pub mod copy_process;
@@ -31,6 +32,7 @@ pub mod fake;
 pub mod hw_queue;
 pub mod indices;
 pub mod launcher;
+mod lone;
 pub mod native_fences;
 mod operations;
 pub mod power;

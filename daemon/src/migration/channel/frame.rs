@@ -10,6 +10,7 @@ use zerocopy::little_endian::U16;
 use zerocopy::little_endian::U32;
 use zerocopy::little_endian::U64;
 
+use super::kernel::MAX_KERNEL;
 use crate::migration::error::MigrationError;
 
 /// What every frame begins with.
@@ -47,6 +48,8 @@ pub enum Kind {
     Pages,
     /// Saved state; in files only, since the front-end carries it otherwise.
     State,
+    /// A kernel; over lines only.
+    Kernel,
 }
 
 impl Kind {
@@ -55,11 +58,14 @@ impl Kind {
             Self::Message => 1,
             Self::Pages => 2,
             Self::State => 3,
+            Self::Kernel => 4,
         }
     }
 
     fn from_wire(number: u16) -> Option<Self> {
-        [Self::Message, Self::Pages, Self::State].into_iter().find(|kind| kind.number() == number)
+        [Self::Message, Self::Pages, Self::State, Self::Kernel]
+            .into_iter()
+            .find(|kind| kind.number() == number)
     }
 
     /// Bytes of the longest body.
@@ -68,6 +74,7 @@ impl Kind {
             Self::Message => MAX_MESSAGE,
             Self::Pages => MAX_RECORD,
             Self::State => MAX_STATE,
+            Self::Kernel => MAX_KERNEL,
         }
     }
 }
@@ -186,7 +193,7 @@ mod tests {
     use super::framed;
     use super::read_next;
 
-    const KINDS: [Kind; 3] = [Kind::Message, Kind::Pages, Kind::State];
+    const KINDS: [Kind; 4] = [Kind::Message, Kind::Pages, Kind::State, Kind::Kernel];
 
     fn head(bytes: &[u8], sequence: u64) -> Result<Head, String> {
         Head::read(bytes[..HEADER].try_into().unwrap(), sequence).map_err(|error| error.to_string())
@@ -216,7 +223,7 @@ mod tests {
             ("does not begin as one", 0, b'X'),
             ("does not begin as one", 3, b'X'),
             ("of an unknown kind", 4, 0),
-            ("of an unknown kind", 4, 4),
+            ("of an unknown kind", 4, 5),
             ("does not begin as one", 6, 1),
             ("too long", 11, 1),
             ("repeated or missing", 16, 76),

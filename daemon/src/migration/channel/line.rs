@@ -16,6 +16,7 @@ use super::frame;
 use super::frame::HEADER;
 use super::frame::Head;
 use super::frame::Kind;
+use super::kernel::SentKernel;
 use super::message::Message;
 use super::message::shortened;
 use super::stream::Stream;
@@ -28,6 +29,8 @@ pub enum Received {
     Message(Message),
     /// A record; its bytes are [`Line::body`].
     Pages,
+    /// A kernel; likewise.
+    Kernel,
 }
 
 /// Why a wait is over.
@@ -104,6 +107,15 @@ impl Line {
         self.send_frame(&frame)
     }
 
+    /// Sends a kernel.
+    ///
+    /// # Errors
+    /// The peer is gone, or does not take it in time.
+    pub fn send_kernel(&mut self, kernel: &SentKernel<'_>) -> Result<(), MigrationError> {
+        let frame = frame::framed(Kind::Kernel, self.sent, &kernel.encode());
+        self.send_frame(&frame)
+    }
+
     /// Fills a part of the body; one read waits for `patience` at the most, all together for no more than two of these.
     fn fill(&mut self, from: usize, to: usize) -> Result<(), MigrationError> {
         let end = Instant::now() + self.patience;
@@ -147,6 +159,7 @@ impl Line {
         self.length = head.length;
         match head.kind {
             Kind::Message => Ok(Received::Message(Message::decode(&self.body[..head.length])?)),
+            Kind::Kernel => Ok(Received::Kernel),
             Kind::Pages | Kind::State => Ok(Received::Pages),
         }
     }
@@ -166,7 +179,9 @@ impl Line {
                 Err(MigrationError::Refused(shortened(&reason)))
             }
             Received::Message(message) => Ok(message),
-            Received::Pages => Err(MigrationError::protocol("pages come where a message should")),
+            Received::Pages | Received::Kernel => {
+                Err(MigrationError::protocol("pages or a kernel come where a message should"))
+            }
         }
     }
 

@@ -7,6 +7,8 @@
 //!   (further lines: JOIN {bundle} ──▶ , ◀── ACCEPT)
 //!   pages …, PASS_END {pass} ──▶          on every line, in every pass
 //!                    ◀── PASS_DONE {pass}
+//!   kernels … ──▶                         (2) on the first line, between passes; the target compiles them
+//!   KERNELS? ──▶ ◀── KERNELS {left}       (2) between passes
 //!   STILL ──▶                             while the source waits for the pause
 //!   COMPLETE {records, bytes} ──▶         the VM is paused, nothing will change
 //!                    ◀── STORED
@@ -17,6 +19,8 @@
 //!                    ◀── REVOKED | COMMITTED
 //!   GIVE_UP {reason} ──▶ ◀── GIVE_UP      at any time before that
 //! ```
+//!
+//! (2): where both speak version 2.
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -28,9 +32,11 @@ use crate::migration::text::MAX_SHOWN;
 use crate::migration::text::printable;
 
 /// The version of the protocol that this daemon speaks.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The oldest that it still speaks.
 pub const OLDEST: u32 = 1;
+/// The first version in which kernels are sent ahead.
+pub const KERNELS_AHEAD: u32 = 2;
 /// Lines of one migration.
 pub const MAX_STREAMS: u8 = 16;
 
@@ -84,6 +90,13 @@ pub enum Message {
     PassDone {
         /// Which.
         pass: u32,
+    },
+    /// How many of the kernels that were sent are still to be compiled?
+    AskKernels,
+    /// So many.
+    Kernels {
+        /// Neither compiled nor refused yet.
+        left: u32,
     },
     /// The source is still there.
     Still,

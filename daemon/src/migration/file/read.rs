@@ -88,7 +88,9 @@ impl Frames {
                 Message::Hello(hello) => Ok(hello),
                 other => Err(MigrationError::Protocol(format!("{other:?} at its beginning"))),
             },
-            Kind::Pages | Kind::State => Err(MigrationError::protocol("pages at its beginning")),
+            Kind::Pages | Kind::State | Kind::Kernel => {
+                Err(MigrationError::protocol("no message at its beginning"))
+            }
         }
     }
 }
@@ -125,6 +127,7 @@ fn walk(
             }
             Kind::State if contents.state.is_none() => contents.state = Some(std::mem::take(&mut body)),
             Kind::State => return Err(MigrationError::protocol("two states in one file")),
+            Kind::Kernel => return Err(MigrationError::protocol("a kernel in a file")),
             Kind::Message => match Message::decode(&body)? {
                 Message::Complete { records, bytes } => {
                     if (records, bytes) != (contents.records, contents.bytes) {

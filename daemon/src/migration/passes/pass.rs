@@ -194,7 +194,8 @@ fn send_over<S: Sink>(
 }
 
 /// Waits for the bandwidth; no longer once the pass is to end.
-fn wait(pace: &Mutex<Pace>, bytes: usize, stop: &AtomicBool) {
+/// Waits until so many bytes may be sent, or `stop`.
+pub(in crate::migration) fn wait(pace: &Mutex<Pace>, bytes: usize, stop: &AtomicBool) {
     let until = Instant::now() + locked(pace).take(bytes, Instant::now());
     while !stop.load(Ordering::Relaxed) {
         let left = until.saturating_duration_since(Instant::now());

@@ -15,6 +15,7 @@ use super::departure::Job;
 use super::departure::State;
 use super::departure::To;
 use super::departure::Way;
+use super::kernels::KernelsAhead;
 use super::phase::Phase;
 use super::progress::Step;
 use super::sinks::Sinks;
@@ -94,7 +95,8 @@ fn passes(departure: &Departure, job: &Job) -> Result<Sinks<Line>, MigrationErro
     progress.step(Step::Begin { left_bytes: dirty.pending_bytes() });
     progress.say("greeting the target");
     let bundle = BundleId::random()?;
-    let lines = greet(departing, vgpu, bundle, peer, settings)?;
+    let (version, lines) = greet(departing, vgpu, bundle, peer, settings)?;
+    let mut ahead = KernelsAhead::to(version);
     let mut sinks = Sinks::new(bundle, lines, dirty);
     log::info!("vGPU {}: bundle {bundle} is on its way to {peer}", departure.name);
     let pace = settings.bandwidth.map(|rate| Mutex::new(Pace::new(rate, Instant::now())));
@@ -102,6 +104,7 @@ fn passes(departure: &Departure, job: &Job) -> Result<Sinks<Line>, MigrationErro
         // What would be sent now would be sent again (DIRTY-60).
         progress.say("waiting for the pause: writes are not tracked, so all goes then");
         while !job.stop.load(Ordering::Acquire) {
+            send_kernels(&mut ahead, &mut sinks, job, pace.as_ref())?;
             sinks.still()?;
             nap(departure, job);
         }
@@ -109,6 +112,8 @@ fn passes(departure: &Departure, job: &Job) -> Result<Sinks<Line>, MigrationErro
     }
     let mut is_waiting = false;
     while !job.stop.load(Ordering::Acquire) {
+        // First, so that the target compiles while pages come.
+        let kernels_left = send_kernels(&mut ahead, &mut sinks, job, pace.as_ref())?;
         if !is_waiting {
             progress.begin_pass(sinks.dirty.pending_bytes());
             let sent = sinks.pass(departing, settings, pace.as_ref(), &job.stop, progress)?;
@@ -126,7 +131,12 @@ fn passes(departure: &Departure, job: &Job) -> Result<Sinks<Line>, MigrationErro
             Next::Pass => false,
             Next::Converged | Next::GaveUp if keep => false,
             Next::Converged => {
-                progress.say("waiting for the pause");
+                match kernels_left {
+                    0 => progress.say("waiting for the pause"),
+                    left => {
+                        progress.say(&format!("waiting for the pause: the target compiles {left} kernels"))
+                    }
+                }
                 true
             }
             Next::GaveUp => {
@@ -140,6 +150,19 @@ fn passes(departure: &Departure, job: &Job) -> Result<Sinks<Line>, MigrationErro
         }
     }
     Ok(sinks)
+}
+
+/// Sends new kernels over the line that is spoken over. How many the target has still to compile.
+fn send_kernels(
+    ahead: &mut KernelsAhead,
+    sinks: &mut Sinks<Line>,
+    job: &Job,
+    pace: Option<&Mutex<Pace>>,
+) -> Result<u64, MigrationError> {
+    let Some(line) = sinks.each.first_mut() else { return Ok(0) };
+    let kernels = ahead.send(line, &job.departing.kernels, pace, &job.stop)?;
+    job.progress.kernels(kernels);
+    Ok(kernels.left)
 }
 
 /// Waits a little, or until it is to end.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::migration::memory::MovingMemory;
 use crate::vgpu::engines::kept_code::KeptFile;
 use crate::vgpu::memory::vidmm::local_reader::LocalReader;
+use crate::vgpu::objects::kernel_board::KernelBoard;
 
 /// What of a session moves with the pages.
 pub struct Departing {
@@ -17,6 +18,8 @@ pub struct Departing {
     pub files: Option<[File; 2]>,
     /// What drivers have compiled for it: goes to another daemon of this host alone.
     pub code: Vec<KeptFile>,
+    /// Its kernels, as they come and go.
+    pub kernels: Arc<KernelBoard>,
     /// What reads local memory, where that is a device's own.
     pub local: Option<Arc<LocalReader>>,
 }

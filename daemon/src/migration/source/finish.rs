@@ -162,7 +162,7 @@ impl Departure {
             }
             Way::None | Way::Busy => {
                 let bundle = BundleId::random()?;
-                let lines = greet(departing, vgpu, bundle, peer, &self.settings)?;
+                let (_, lines) = greet(departing, vgpu, bundle, peer, &self.settings)?;
                 Sinks::new(bundle, lines, begin_paused(job)?)
             }
         };

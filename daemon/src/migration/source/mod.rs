@@ -16,6 +16,7 @@ pub mod departure;
 mod finish;
 pub mod handover;
 pub mod hold;
+pub mod kernels;
 pub mod phase;
 pub mod progress;
 pub mod sinks;

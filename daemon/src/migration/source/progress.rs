@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::json;
 
+use super::kernels::KernelsSent;
 use crate::migration::lock::locked;
 use crate::migration::pages::PAGE;
 use crate::migration::passes::pass::Sent;
@@ -67,6 +68,7 @@ struct Passes {
     /// When it began.
     begun: Duration,
     left: u64,
+    kernels: KernelsSent,
     words: String,
 }
 
@@ -127,6 +129,11 @@ impl Progress {
         locked(&self.passes).left = bytes;
     }
 
+    /// So many kernels were sent, and compiled.
+    pub fn kernels(&self, kernels: KernelsSent) {
+        locked(&self.passes).kernels = kernels;
+    }
+
     /// Bytes of pages per second, over all passes.
     pub fn rate(&self) -> u64 {
         let sum = locked(&self.passes).sum;
@@ -157,6 +164,8 @@ impl Progress {
             "left_bytes": left,
             "bytes_per_second": rate,
             "estimate_ms": milliseconds(left),
+            "kernels_sent": passes.kernels.sent,
+            "kernels_left": passes.kernels.left,
         })
     }
 }

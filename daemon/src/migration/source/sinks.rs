@@ -40,7 +40,7 @@ pub fn hello(departing: &Departing, vgpu: &str, bundle: BundleId, streams: u8) -
     }
 }
 
-/// Connects to a target, and has it look at what it will get.
+/// Connects to a target, and has it look at what it will get. The version that it speaks, and the lines.
 ///
 /// # Errors
 /// It cannot be reached, or refuses, and says why.
@@ -50,22 +50,23 @@ pub fn greet(
     bundle: BundleId,
     peer: &Peer,
     settings: &Settings,
-) -> Result<Vec<Line>, MigrationError> {
+) -> Result<(u32, Vec<Line>), MigrationError> {
     let limit = settings.patience.message;
     let open = |message: &Message| {
         let mut line = Line::new(connect(peer, settings.identity.as_ref(), limit)?, limit)?;
         line.send(message).map_err(|error| line.explain(error))?;
         match line.hear()? {
-            Message::Accept { version } if (OLDEST..=VERSION).contains(&version) => Ok(line),
+            Message::Accept { version } if (OLDEST..=VERSION).contains(&version) => Ok((version, line)),
             other => Err(MigrationError::protocol(format!("{other:?} in answer to a greeting"))),
         }
     };
     let streams = settings.streams.clamp(1, MAX_STREAMS);
-    let mut lines = vec![open(&Message::Hello(hello(departing, vgpu, bundle, streams)))?];
+    let (version, first) = open(&Message::Hello(hello(departing, vgpu, bundle, streams)))?;
+    let mut lines = vec![first];
     for _ in 1..streams {
-        lines.push(open(&Message::Join { bundle })?);
+        lines.push(open(&Message::Join { bundle })?.1);
     }
-    Ok(lines)
+    Ok((version, lines))
 }
 
 /// Sinks of one kind, and the pages that go into them.

@@ -1,5 +1,6 @@
 //! Everything that comes to this daemon.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -251,6 +252,11 @@ impl Claim {
     /// The memories, once.
     pub fn take_memories(&mut self) -> Option<[Staged; 2]> {
         self.memories.take()
+    }
+
+    /// What was compiled for it before it was here, once. No process writes to that any more.
+    pub fn take_code(&self) -> Option<File> {
+        self.bundle.compiles.end()
     }
 
     /// The guest's rings begin: whether it may run here. Waits for the source's word, where it has not come yet.

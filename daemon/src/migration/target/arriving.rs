@@ -1,5 +1,9 @@
 //! What a vGPU can take.
 
+use std::sync::Arc;
+
+use super::compiling::Compiler;
+use crate::confine::starter::Starter;
 use crate::migration::channel::message::Hello;
 use crate::migration::channel::message::MAX_STREAMS;
 use crate::migration::channel::message::common_version;
@@ -24,6 +28,8 @@ pub struct Arriving {
     pub shape: Shape,
     /// Whether immutable data fits (LM-33, LM-34).
     pub check: Box<Check>,
+    /// What compiles its kernels before it is here, where anything can.
+    pub compiler: Option<Arc<Compiler>>,
 }
 
 impl std::fmt::Debug for Arriving {
@@ -36,8 +42,9 @@ impl std::fmt::Debug for Arriving {
 }
 
 impl Arriving {
-    /// A vGPU as configured, which may come from `peers`.
-    pub fn of(config: &Config, peers: Vec<PeerName>) -> Self {
+    /// A vGPU as configured, which may come from `peers`. `starter`: of threads that may have engines; without one nothing is compiled
+    /// ahead.
+    pub fn of(config: &Config, peers: Vec<PeerName>, starter: Option<&Starter>) -> Self {
         let quota = config.account.quota().max;
         let video = VideoMemory::file_bytes_of(config.vram_bytes);
         let evicted = VideoMemory::store_bytes(config.vram_bytes, quota);
@@ -48,6 +55,7 @@ impl Arriving {
             name: config.name.clone(),
             peers,
             shape: Shape { lengths: [video, evicted], limits: [video, most] },
+            compiler: starter.and_then(|starter| Compiler::of(config, starter.clone())).map(Arc::new),
             check: Box::new(move |bytes| {
                 let saved: Immutable = ciborium::from_reader(bytes)
                     .map_err(|error| format!("its immutable data cannot be read: {error}"))?;
@@ -115,7 +123,7 @@ mod tests {
             vgpu: config.name.clone(),
             bundle: BundleId([1; 16]),
             streams: 1,
-            memories: Arriving::of(config, Vec::new()).shape.lengths,
+            memories: Arriving::of(config, Vec::new(), None).shape.lengths,
             immutable,
         }
     }
@@ -123,15 +131,19 @@ mod tests {
     #[test]
     fn lm_12_lm_33_lm_34_a_target_looks_at_all_that_a_source_says_before_it_takes_anything() {
         let config = config();
-        let here = Arriving::of(&config, Vec::new());
+        let here = Arriving::of(&config, Vec::new(), None);
         assert_eq!(here.name, "tested");
         assert_eq!(here.examine(&hello(&config)), Ok(VERSION));
         let most = Hello { streams: MAX_STREAMS, ..hello(&config) };
         assert_eq!(here.examine(&most), Ok(VERSION));
+        let older = Hello { version: 1, oldest: 1, ..hello(&config) };
+        assert_eq!(here.examine(&older), Ok(1), "kernels do not come ahead then");
+        let newer = Hello { version: VERSION + 1, oldest: 1, ..hello(&config) };
+        assert_eq!(here.examine(&newer), Ok(VERSION));
         type Change = (&'static str, fn(&mut Hello));
         let changes: [Change; 9] = [
-            ("protocol versions 1 to 0", |it| it.version = 0),
-            ("protocol versions 2 to 2", |it| (it.oldest, it.version) = (2, 2)),
+            ("protocol versions 2 to 0", |it| it.version = 0),
+            ("protocol versions 3 to 3", |it| (it.oldest, it.version) = (3, 3)),
             ("0 lines", |it| it.streams = 0),
             ("17 lines", |it| it.streams = MAX_STREAMS + 1),
             ("bytes of video memory", |it| it.memories[0] += PAGE),
@@ -157,7 +169,7 @@ mod tests {
     #[test]
     fn lm_40_a_target_takes_as_many_pages_as_may_lie_there_and_no_more() {
         let config = config();
-        let shape = Arriving::of(&config, Vec::new()).shape;
+        let shape = Arriving::of(&config, Vec::new(), None).shape;
         // 64 MiB and save areas; of 8 GiB of room, the quota of 4 GiB and what may lie apart.
         assert_eq!(shape.lengths, [(64 << 20) + AREA_REGION, 8 << 30]);
         assert_eq!(shape.limits, [shape.lengths[0], (4 << 30) + (256 << 20)]);

@@ -12,6 +12,8 @@ use std::time::Instant;
 
 use campanile_host_gpu::event::Event;
 
+use super::compiling::Compiles;
+use crate::migration::channel::message::Hello;
 use crate::migration::channel::message::Message;
 use crate::migration::channel::stream::Stream;
 use crate::migration::error::MigrationError;
@@ -38,6 +40,10 @@ pub(super) struct Bundle {
     pub(super) id: BundleId,
     pub(super) vgpu: String,
     pub(super) begun: Instant,
+    /// What is spoken over its lines.
+    pub(super) version: u32,
+    /// What is compiled for it meanwhile.
+    pub(super) compiles: Compiles,
     /// Lines that may still come, after the first.
     pub(super) lines_left: AtomicUsize,
     life: Mutex<Life>,
@@ -49,12 +55,15 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    pub(super) fn new(id: BundleId, vgpu: &str, streams: u8, stage: Stage) -> io::Result<Self> {
+    /// The one that `hello` announces, over lines of this version.
+    pub(super) fn new(hello: &Hello, version: u32, stage: Stage, compiles: Compiles) -> io::Result<Self> {
         Ok(Self {
-            id,
-            vgpu: vgpu.to_owned(),
+            id: hello.bundle,
+            vgpu: hello.vgpu.clone(),
             begun: Instant::now(),
-            lines_left: AtomicUsize::new(usize::from(streams.saturating_sub(1))),
+            version,
+            compiles,
+            lines_left: AtomicUsize::new(usize::from(hello.streams.saturating_sub(1))),
             life: Mutex::new(Life::Receiving(Arc::new(stage))),
             changed: Condvar::new(),
             bell: Event::new()?,

@@ -9,6 +9,7 @@ use super::phase::Do;
 use super::phase::Receiving;
 use super::registry::Registry;
 use super::visit::Visit;
+use crate::migration::channel::kernel::SentKernel;
 use crate::migration::channel::line::Line;
 use crate::migration::channel::line::Received;
 use crate::migration::channel::line::Woken;
@@ -48,7 +49,7 @@ pub(super) fn serve(
             bundle.add_line(handle);
             let outcome = line
                 .send(&Message::Accept { version })
-                .and_then(|()| receive(&bundle, &mut line, Receiving::new(true)))
+                .and_then(|()| receive(&bundle, &mut line, Receiving::new(true, version)))
                 .and_then(|()| line.send(&Message::Stored))
                 .and_then(|()| hold(&bundle, &mut line, patience));
             finish(&bundle, &mut line, &outcome);
@@ -64,9 +65,10 @@ pub(super) fn serve(
                 }
             };
             bundle.add_line(handle);
+            let version = bundle.version;
             let outcome = line
-                .send(&Message::Accept { version: crate::migration::channel::message::VERSION })
-                .and_then(|()| receive(&bundle, &mut line, Receiving::new(false)));
+                .send(&Message::Accept { version })
+                .and_then(|()| receive(&bundle, &mut line, Receiving::new(false, version)));
             // The source closes these lines when all was sent.
             if bundle.stage().is_err() {
                 return Ok(());
@@ -78,7 +80,7 @@ pub(super) fn serve(
             line.send(&Message::refused(&"this is no HELLO"))?;
             Err(MigrationError::protocol("a line that does not begin with HELLO or JOIN"))
         }
-        Received::Pages => Err(MigrationError::protocol("pages before HELLO")),
+        Received::Pages | Received::Kernel => Err(MigrationError::protocol("pages or a kernel before HELLO")),
     }
 }
 
@@ -94,7 +96,7 @@ fn finish(bundle: &Arc<Bundle>, line: &mut Line, outcome: &Result<(), MigrationE
     }
 }
 
-/// Pages, until all have come.
+/// Pages, and kernels between them, until all have come.
 fn receive(bundle: &Bundle, line: &mut Line, mut phase: Receiving) -> Result<(), MigrationError> {
     let stage = bundle.stage()?;
     let mut unpacker = Unpacker::default();
@@ -104,8 +106,13 @@ fn receive(bundle: &Bundle, line: &mut Line, mut phase: Receiving) -> Result<(),
                 phase.pages()?;
                 stage.apply(&Record::decode(line.body())?, &mut unpacker)?;
             }
+            Received::Kernel => {
+                phase.kernel()?;
+                bundle.compiles.take(&SentKernel::decode(line.body())?)?;
+            }
             Received::Message(message) => match phase.hear(message)? {
                 Do::Nothing => {}
+                Do::CountKernels => line.send(&Message::Kernels { left: bundle.compiles.left() })?,
                 Do::Confirm(pass) => line.send(&Message::PassDone { pass })?,
                 Do::Seal { records, bytes } => return bundle.seal(records, bytes),
                 Do::Forget(reason) => return Err(MigrationError::Refused(shortened(&reason))),

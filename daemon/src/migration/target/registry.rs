@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::arriving::Arriving;
 use super::bundle::Bundle;
+use super::compiling::Compiles;
 use crate::intake::DRAINED;
 use crate::intake::Intake;
 use crate::migration::channel::message::Hello;
@@ -89,7 +90,7 @@ impl Registry {
             return Err(format!("vGPU {} already has bundle {} on its way", hello.vgpu, other.id));
         }
         let bundle = Stage::new(&vgpu.shape)
-            .and_then(|stage| Bundle::new(hello.bundle, &hello.vgpu, hello.streams, stage))
+            .and_then(|stage| Bundle::new(hello, version, stage, Compiles::new(vgpu.compiler.clone())?))
             .map_err(|error| format!("no memory for vGPU {}: {error}", hello.vgpu))?;
         let bundle = Arc::new(bundle);
         // One that went meanwhile finds no bundle to drop, or this finds it gone.
@@ -140,7 +141,7 @@ impl Registry {
         let each = all.iter().map(|bundle| {
             let (state, bytes) = bundle.state();
             json!({ "bundle": bundle.id, "vgpu": bundle.vgpu, "state": state, "received_bytes": bytes,
-                    "seconds": bundle.begun.elapsed().as_secs() })
+                    "kernels_left": bundle.compiles.left(), "seconds": bundle.begun.elapsed().as_secs() })
         });
         Value::Array(each.collect())
     }

@@ -57,6 +57,7 @@ impl Lifecycle<'_> {
         let handle = device.kernels.insert(kept.clone(), object).ok_or(Status::OutOfResources)?;
         let kernel = kernel_name(device.root.0, handle);
         self.vm.objects.kernel_bytes += source.len();
+        self.vm.objects.kernel_board.put(kernel, kept.clone());
         for at in &engines {
             let slot = &mut self.vm.engines[at.index()];
             if !slot.owes_kernels() {

@@ -178,8 +178,11 @@ impl Kernels<'_> {
 
     /// Forgets a kernel, and its source, which messages about its end still hold.
     pub(in crate::vgpu) fn drop_kernel(&mut self, context: u32, handle: Handle) -> Option<Arc<SourceBytes>> {
-        let source = self.vm.objects.device_mut(context).ok()?.kernels.remove(handle)?;
+        let device = self.vm.objects.device_mut(context).ok()?;
+        let name = kernel_name(device.root.0, handle);
+        let source = device.kernels.remove(handle)?;
         self.vm.objects.kernel_bytes -= source.bytes.len();
+        self.vm.objects.kernel_board.remove(name);
         Some(source.bytes)
     }
 
@@ -208,8 +211,10 @@ impl Kernels<'_> {
     /// Has the engines forget all kernels of a device that ended.
     pub(in crate::vgpu) fn forget_kernels(&mut self, device: &Device) {
         for (handle, source) in device.kernels.iter() {
+            let name = kernel_name(device.root.0, handle);
             self.vm.objects.kernel_bytes -= source.bytes.len();
-            self.forget_kernel(kernel_name(device.root.0, handle), &source.bytes);
+            self.vm.objects.kernel_board.remove(name);
+            self.forget_kernel(name, &source.bytes);
         }
     }
 

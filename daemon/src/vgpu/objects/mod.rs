@@ -16,6 +16,7 @@ pub mod device_page;
 pub mod doorbell_state;
 pub mod holds;
 pub mod ids;
+pub mod kernel_board;
 pub mod kernel_source;
 pub mod mapping;
 pub mod message;

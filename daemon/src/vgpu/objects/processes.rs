@@ -6,6 +6,7 @@
 use super::process::QueueKind;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::status::Status;
@@ -13,6 +14,7 @@ use campanile_protocol::handle::Handle;
 
 use super::budget::Charge;
 use super::budget::Kind;
+use super::kernel_board::KernelBoard;
 use super::message::Origin;
 use super::message::Refused;
 use super::message::WORK_BYTES;
@@ -33,6 +35,8 @@ pub struct Objects {
     pub due: Vec<(Token, Result<(), Refusal>)>,
     /// Bytes of kernel sources.
     pub kernel_bytes: usize,
+    /// The kernels, for a migration.
+    pub kernel_board: Arc<KernelBoard>,
     /// The greatest generation of a kernel of a device that has ended: a name is not given to another while an engine may
     /// still answer for it.
     kernel_generation: u32,

@@ -52,7 +52,7 @@ impl Read for Pieces<'_> {
 fn vgpu(name: &str) -> Vgpu {
     let config = config(SMALL);
     let departure = Arc::new(Departure::new(name.to_owned(), Settings::default()).unwrap());
-    let arriving = Arc::new(Arriving::of(&config, Vec::new()));
+    let arriving = Arc::new(Arriving::of(&config, Vec::new(), None));
     Vgpu {
         name: name.to_owned(),
         socket: format!("/nowhere/{name}").into(),

@@ -63,7 +63,7 @@ fn hello() -> Message {
     let config = config(SMALL);
     let mut immutable = Vec::new();
     ciborium::into_writer(&immutable_of(&config), &mut immutable).unwrap();
-    let arriving = campanile_daemon::migration::target::arriving::Arriving::of(&config, Vec::new());
+    let arriving = campanile_daemon::migration::target::arriving::Arriving::of(&config, Vec::new(), None);
     Message::Hello(Hello {
         version: 1,
         oldest: 1,

@@ -56,7 +56,7 @@ pub(crate) struct Target {
 impl Target {
     fn new() -> Arc<Self> {
         let config = config(SMALL);
-        let arriving = Arc::new(Arriving::of(&config, Vec::new()));
+        let arriving = Arc::new(Arriving::of(&config, Vec::new(), None));
         // Nobody here is slow.
         let patience = Patience {
             message: Duration::from_secs(10),

@@ -6,6 +6,7 @@ use super::invalid::ages;
 use crate::vgpu::config::Config;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::engines::kept_code::KeptFile;
+use crate::vgpu::engines::kernels::kernels_of;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::memory::save_areas::Areas;
 use crate::vgpu::memory::segments::Segments;
@@ -186,6 +187,9 @@ impl Session {
         self.vm.memory.residency.shown = memory.shown;
         self.vm.objects.kernel_bytes = built.kernel_bytes;
         self.vm.objects.processes = built.processes;
+        for (name, source) in kernels_of(&self.vm.objects) {
+            self.vm.objects.kernel_board.put(name, source.clone());
+        }
         self.vm.doorbells.drains = waits.drains;
         self.vm.objects.due = waits.due;
         self.vm.memory.retired = waits.retired;

@@ -1,0 +1,104 @@
+//! A process that compiles kernels for an engine that there is not yet: what its driver makes of them goes into the log that the
+//! engine is given when it starts.
+//!
+//! ```text
+//!   daemon thread ──kernel──▶ compute engine without guests ──▶ log ─── later ──▶ the engine compiles the same, and its driver finds it
+//!                 ◀─compiled, or why not─
+//! ```
+//!
+//! One process writes to a log: this one is gone before an engine is given it.
+
+use std::io;
+use std::time::Duration;
+
+use campanile_protocol::PAGE_SIZE;
+
+use super::code_log::CodeLog;
+use super::launcher::Launcher;
+use super::lone::Lone;
+use super::lone::LoneMemory;
+use super::lone::TABLE_BYTES;
+use crate::dirty::method::Method;
+use crate::engine::message::Local;
+use crate::engine::message::NodeKind;
+use crate::engine::message::Request;
+use crate::engine::message::Response;
+use crate::engine::message::Start;
+use crate::event::Event;
+use crate::kernel::name::KernelName;
+use crate::memory::vram::create_memfd;
+
+/// What it is, where it fails.
+const WHAT: &str = "the process that compiles ahead";
+/// Bytes of a video memory that nothing is in.
+const VRAM_BYTES: u64 = 16 * PAGE_SIZE;
+/// How long it may take to forget a kernel.
+const FORGET_LIMIT: Duration = Duration::from_secs(10);
+/// There is one kernel at a time.
+const KERNEL: KernelName = KernelName { root: 1, handle: 1 };
+
+/// What a kernel is compiled from.
+#[derive(Debug, Clone, Copy)]
+pub struct KernelText<'a> {
+    /// `LANGUAGE_*` of the protocol.
+    pub language: u32,
+    /// Entry point, where there are several.
+    pub entry: Option<&'a str>,
+    /// Text or words.
+    pub bytes: &'a [u8],
+}
+
+/// The process. It ends when this is dropped.
+#[derive(Debug)]
+pub struct CompileProcess {
+    engine: Lone,
+}
+
+impl CompileProcess {
+    /// Starts one, and waits until it could compile, or `stop` is signalled. `start` is what the engine will be told, whose memory it
+    /// gets none of.
+    ///
+    /// # Errors
+    /// It cannot be started, refuses to, or takes too long; `Interrupted` for `stop`.
+    pub fn start(launcher: &dyn Launcher, start: &Start, log: &CodeLog, stop: &Event) -> io::Result<Self> {
+        let (vram_bytes, table_bytes) = (VRAM_BYTES, TABLE_BYTES);
+        let start = Start {
+            node: NodeKind::Compute,
+            vram_bytes,
+            table_bytes,
+            code_mib: log.mib(),
+            is_ahead: false,
+            tracking: Method::Off,
+            local: Local::Host,
+            ..start.clone()
+        };
+        let vram = create_memfd("campanile-no-memory", vram_bytes)?;
+        let memory = LoneMemory { vram: &vram, local: None, code: Some(log) };
+        Ok(Self { engine: Lone::start(launcher, &start, memory, WHAT, Some(stop))? })
+    }
+
+    /// Compiles a kernel, and forgets it: what its driver made of it is in the log, now or soon. The inner error is the engine's
+    /// reason for refusing the kernel; after the outer one the process is of no more use.
+    ///
+    /// # Errors
+    /// It has ended, breaks the protocol, or takes longer than `limit`; `Interrupted` for `stop`.
+    pub fn compile(
+        &mut self,
+        kernel: KernelText<'_>,
+        limit: Duration,
+        stop: &Event,
+    ) -> io::Result<Result<(), String>> {
+        let KernelText { language, entry, bytes } = kernel;
+        let create = Request::CreateKernel { kernel: KERNEL, language, entry: entry.map(str::to_owned) };
+        match self.engine.ask(&create, bytes, limit, Some(stop))? {
+            Response::KernelCreated { .. } => {}
+            Response::KernelRefused { reason, .. } => return Ok(Err(reason)),
+            other => return Err(self.engine.amiss(&other)),
+        }
+        let destroy = Request::DestroyKernel { kernel: KERNEL };
+        match self.engine.ask(&destroy, &[], FORGET_LIMIT, Some(stop))? {
+            Response::KernelDestroyed { .. } => Ok(Ok(())),
+            other => Err(self.engine.amiss(&other)),
+        }
+    }
+}
