@@ -42,6 +42,7 @@ use crate::vgpu::engines::kept_code::KeptFile;
 use crate::vgpu::memory::vidmm::device_places::were_in_use;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::session::Session;
+use crate::vgpu::state::restore::install;
 use crate::vgpu::state::restore::install::drop_claims;
 use crate::vgpu::state::restore::install::kept_code;
 use crate::vgpu::state::saved::SavedSession;
@@ -183,7 +184,7 @@ impl Endpoint {
             }
         }
         let local = video.device().map(|device| Arc::clone(device.reader()));
-        let kernels = session.kernels();
+        let kernels = install::kernels(session);
         self.departure.attach(Departing { immutable, memories, files: Some(files), code, kernels, local });
         Ok(())
     }

@@ -17,7 +17,6 @@ use super::hotplug::absences::Absences;
 use super::memory::dirty::check_caps;
 use super::memory::vidmm::local_reader::LocalReader;
 use super::memory::vidmm::vram::VideoMemory;
-use super::objects::kernel_board::KernelBoard;
 use super::objects::process::Process;
 use super::objects::timeline::Token;
 use super::power::d3::Power;
@@ -178,11 +177,6 @@ impl Session {
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.vm.config
-    }
-
-    /// Its kernels, as they come and go.
-    pub fn kernels(&self) -> Arc<KernelBoard> {
-        Arc::clone(&self.vm.objects.kernel_board)
     }
 
     /// The video memory, for the front to show its aperture.

@@ -202,7 +202,7 @@ fn an_engine_without_a_log_compiles_all_anew() {
 }
 
 /// A kernel of some size, unlike every other number's.
-fn large_kernel(device: &Device, number: u32) -> Kernel {
+pub(crate) fn large_kernel(device: &Device, number: u32) -> Kernel {
     let text = format!(
         "@group(0) @binding(0) var<storage, read_write> data: array<f32>;
          var<workgroup> cells: array<f32, 64>;

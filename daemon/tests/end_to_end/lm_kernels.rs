@@ -1,5 +1,8 @@
 //! Kernels are compiled at the target while the guest still runs at the source.
 
+use std::time::Duration;
+use std::time::Instant;
+
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_test_vmm::migration::options::MigrateOptions;
@@ -8,6 +11,7 @@ use serde_json::Value;
 use crate::code_cache::Guest;
 use crate::code_cache::Observed;
 use crate::code_cache::kernel;
+use crate::code_cache::large_kernel;
 use crate::code_cache::observe_process;
 use crate::migration::Hosts;
 use crate::processes::engines;
@@ -80,4 +84,34 @@ fn lm_13_a_move_waits_for_no_kernel_and_one_without_a_cache_sends_them_in_vain()
     assert!(engines(&hosts.daemons[1]).is_empty(), "there is nothing to compile for");
     go(&hosts, &guest);
     assert_eq!(guest.run(), [1, 2, 3]);
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn how_long_64_kernels_take_behind_a_move_that_were_compiled_ahead_or_not() {
+    const KERNELS: u32 = 64;
+    for round in 1..=3 {
+        let mut waits = [(Duration::ZERO, Duration::ZERO); 2];
+        for (is_ahead, (compiled_in, waited)) in [true, false].into_iter().zip(&mut waits) {
+            let hosts = Hosts::new(&ARGUMENTS);
+            let mut guest = Guest::of(hosts.daemons[0].vm(0), 1..=1);
+            guest.kernels = (1..=KERNELS).map(|number| large_kernel(&guest.device, number)).collect();
+            guest.run();
+            let begun = Instant::now();
+            if is_ahead {
+                hosts.begin(0, "v0");
+                compiled(&hosts, u64::from(KERNELS));
+                *compiled_in = begun.elapsed();
+            }
+            let options = MigrateOptions { live: is_ahead, ..MigrateOptions::default() };
+            guest.vm.migrate(hosts.daemons[1].socket(0), options).unwrap();
+            let begun = Instant::now();
+            guest.run();
+            *waited = begun.elapsed();
+        }
+        let [(compiled_in, ahead), (_, not)] = waits;
+        println!(
+            "round {round}: compiled in {compiled_in:?}; each of them has run after {ahead:?}, and after {not:?} where none was"
+        );
+    }
 }

@@ -138,7 +138,7 @@ fn it_ends_at_once_whatever_its_process_is_at() {
         } else {
             processes.recv().unwrap()
         };
-        assert_eq!(compiles.end().is_some(), true);
+        assert!(compiles.end().is_some());
         assert_eq!((compiles.left(), held(&config)), (0, 0));
         drop(process);
     }

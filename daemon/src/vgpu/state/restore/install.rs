@@ -16,6 +16,7 @@ use crate::vgpu::memory::vidmm::in_device::Claimed;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::kernel_board::KernelBoard;
 use crate::vgpu::power::d3::State;
 use crate::vgpu::power::freeze::Freeze;
 use crate::vgpu::session::Session;
@@ -32,6 +33,7 @@ use campanile_protocol::handle::Handle;
 use log::Level;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 /// Why state does not become that of a session. Nothing of it was applied.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +79,11 @@ fn refuse(config: &Config, error: RestoreError) -> RestoreError {
 /// Takes a place in local memory of a device's own for contents that come: see [`Allocations::claim_local`](crate::vgpu::memory::vidmm::allocations::Allocations::claim_local).
 pub fn claim_local(session: &mut Session, offset: u64, length: u64) -> Option<Claimed> {
     session.vm.memory.allocations.claim_local(offset, length)
+}
+
+/// The kernels of the session, as they come and go, for a thread that moves it.
+pub fn kernels(session: &Session) -> Arc<KernelBoard> {
+    Arc::clone(&session.vm.objects.kernel_board)
 }
 
 /// What drivers have compiled for the session, for another daemon.
