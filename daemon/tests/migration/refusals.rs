@@ -63,7 +63,7 @@ impl Liar {
     fn greeted(target: &Target, hello: &Hello) -> Self {
         let mut liar = Self::new(target);
         liar.say(&Message::Hello(hello.clone()));
-        assert_eq!(liar.hear(), Some(Message::Accept { version: 1 }));
+        assert_eq!(liar.hear(), Some(Message::Accept { version: VERSION }));
         liar
     }
 
@@ -106,7 +106,7 @@ fn lm_30_lm_33_a_source_that_does_not_fit_is_told_which_check_failed_before_any_
     let wrong: [(Change, &str); 9] = [
         (|hello| hello.vgpu = "other".to_owned(), "no vGPU \"other\""),
         (|hello| (hello.version, hello.oldest) = (9, 8), "versions 8 to 9"),
-        (|hello| hello.oldest = 5, "versions 5 to 1"),
+        (|hello| hello.oldest = 5, "versions 5 to 2"),
         (|hello| hello.version = 0, "versions 1 to 0"),
         (|hello| hello.streams = 0, "0 lines"),
         (|hello| hello.streams = 200, "200 lines"),
@@ -166,7 +166,7 @@ fn further_lines_are_as_many_as_were_announced() {
         (liar.hear(), liar)
     };
     let (accepted, _line) = join(hello.bundle);
-    assert_eq!(accepted, Some(Message::Accept { version: 1 }));
+    assert_eq!(accepted, Some(Message::Accept { version: VERSION }));
     for bundle in [hello.bundle, BundleId([1; 16])] {
         assert!(matches!(join(bundle).0, Some(Message::Refused { .. })));
     }
