@@ -45,7 +45,7 @@ fn compute_engine(hosts: &Hosts, index: usize) -> Value {
 }
 
 #[test]
-fn lm_13_kernels_are_compiled_at_the_target_before_the_pause_and_not_again_behind_it() {
+fn kernels_are_compiled_at_the_target_before_the_pause_and_not_again_behind_it() {
     const KERNELS: u64 = 6;
     let hosts = Hosts::new(&ARGUMENTS);
     let mut guest = Guest::of(hosts.daemons[0].vm(0), 1..=6);
@@ -76,7 +76,7 @@ fn lm_13_kernels_are_compiled_at_the_target_before_the_pause_and_not_again_behin
 }
 
 #[test]
-fn lm_13_a_move_waits_for_no_kernel_and_one_without_a_cache_sends_them_in_vain() {
+fn a_move_waits_for_no_kernel_and_one_without_a_cache_sends_them_in_vain() {
     let hosts =
         Hosts::each([&["vram=64M"]; 2], [&ARGUMENTS, &[&ARGUMENTS[..], &["--code-cache", "0"]].concat()]);
     let guest = Guest::of(hosts.daemons[0].vm(0), 1..=3);
