@@ -17,6 +17,7 @@ pub mod fd_store;
 pub mod frontend;
 pub mod guest_ram;
 pub mod host;
+pub mod ids;
 pub mod intake;
 pub mod latencies;
 pub mod ledger;

@@ -19,6 +19,7 @@ pub mod dirty;
 pub mod engine;
 pub mod essential_thread;
 pub mod event;
+pub mod ids;
 pub mod kernel;
 pub mod log_limit;
 pub mod memory;

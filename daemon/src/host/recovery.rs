@@ -297,6 +297,8 @@ mod tests {
     use crate::frontend::vhost::handed::HandedShell;
     use crate::frontend::vhost::handed::Placed;
     use crate::frontend::vhost::saved::SavedShell;
+    use crate::ids::FrontContext;
+    use crate::ids::GuestProcess;
     use crate::ledger::log::Key;
     use crate::ledger::log::Log;
     use crate::ledger::lost::Lost;
@@ -388,9 +390,9 @@ mod tests {
         };
         log.put(Key::Connection, &Recorded { shell, memory: vec!["ram-1-2".to_owned()] }).unwrap();
         log.put(Key::Window, &true).unwrap();
-        log.put(Key::Page(3), &PagePlace::Video(0x10000)).unwrap();
-        log.put(Key::Page(4), &PagePlace::Guest(vec![(RAM + 0x40000, 0x20000)])).unwrap();
-        log.put(Key::Context(3), &()).unwrap();
+        log.put(Key::Page(GuestProcess::new(3)), &PagePlace::Video(0x10000)).unwrap();
+        log.put(Key::Page(GuestProcess::new(4)), &PagePlace::Guest(vec![(RAM + 0x40000, 0x20000)])).unwrap();
+        log.put(Key::Context(FrontContext::new(3)), &()).unwrap();
         let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let files: [(&str, OwnedFd); 8] = [
             ("log", log.file().try_clone().unwrap().into()),
@@ -429,10 +431,10 @@ mod tests {
         assert_ne!(word(&vram, 0x5000), 0, "a process of the guest has it mapped");
         assert_eq!(word(&vram, hidden), 0);
         let Becomes::Lost(lost) = arrived.device.state else { panic!("it has no state") };
-        assert_eq!(lost, Lost { contexts: vec![3], ..Lost::default() });
+        assert_eq!(lost, Lost { contexts: vec![FrontContext::new(3)], ..Lost::default() });
         let ledger = arrived.ledger.unwrap();
         assert_eq!(ledger.lost, 2);
-        assert!(ledger.log.get::<PagePlace>(Key::Page(3)).is_err(), "it is told once");
+        assert!(ledger.log.get::<PagePlace>(Key::Page(GuestProcess::new(3))).is_err(), "it is told once");
         assert_eq!(arrived.connection.shell.window, Some(true));
         assert_eq!(arrived.connection.files.len(), 3, "memory, kick, call");
         let pages = VideoMemory::aperture_of(vgpu.vram_bytes) / PAGE;

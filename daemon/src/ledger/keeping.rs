@@ -191,6 +191,8 @@ mod tests {
     use super::Ledger;
     use super::Log;
     use super::Words;
+    use crate::ids::FrontContext;
+    use crate::ids::GuestProcess;
     use crate::service_manager::tests::HeardStore;
 
     const VGPU: &str = "ledger-tested";
@@ -233,13 +235,13 @@ mod tests {
         ledger.keep("vram", file().as_fd());
         assert_eq!(heard(&store), (roles([]), roles([])), "no VM is connected");
         for _ in 0..2 {
-            ledger.put(Key::Context(7), &());
+            ledger.put(Key::Context(FrontContext::new(7)), &());
             let words = ledger.begin(file().as_fd()).unwrap();
             let (stored, _) = heard(&store);
             assert!(stored.is_superset(&roles(["connection", "log", "words"])), "{stored:?}");
             ledger.keep("kick-0", file().as_fd());
             assert_eq!(heard(&store).0, roles(["kick-0"]), "at once");
-            assert_eq!(keys(&ledger), Some(vec![Key::Context(7)]));
+            assert_eq!(keys(&ledger), Some(vec![Key::Context(FrontContext::new(7))]));
             // A connection that goes on is none that begins.
             assert!(Arc::ptr_eq(&words, &ledger.begin(file().as_fd()).unwrap()));
             assert_eq!(heard(&store).0, roles([]));
@@ -267,7 +269,7 @@ mod tests {
         let store = HeardStore::open();
         let ledger = Ledger::new(VGPU);
         ledger.begin(file().as_fd()).unwrap();
-        ledger.put(Key::Context(7), &());
+        ledger.put(Key::Context(FrontContext::new(7)), &());
         heard(&store);
         ledger.end(true);
         assert_eq!(heard(&store), (roles([]), roles([])));
@@ -299,9 +301,14 @@ mod tests {
     fn a_guest_that_begins_anew_leaves_what_its_front_end_has_said() {
         let _store = HeardStore::open();
         let ledger = Ledger::new(VGPU);
-        for key in
-            [Key::Connection, Key::Window, Key::Page(3), Key::Context(3), Key::File(1), Key::Generation]
-        {
+        for key in [
+            Key::Connection,
+            Key::Window,
+            Key::Page(GuestProcess::new(3)),
+            Key::Context(FrontContext::new(3)),
+            Key::File(1),
+            Key::Generation,
+        ] {
             ledger.put(key, &true);
         }
         ledger.forget_guest();

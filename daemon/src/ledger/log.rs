@@ -15,6 +15,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use rustix::fs::FallocateFlags;
 use rustix::fs::MemfdFlags;
 use rustix::fs::fallocate;
@@ -45,9 +47,9 @@ pub enum Key {
     /// Whether it shows the window.
     Window,
     /// The device page of a guest process.
-    Page(u32),
+    Page(GuestProcess),
     /// A context of the guest's driver.
-    Context(u32),
+    Context(FrontContext),
     /// An open file of the fs front.
     File(u32),
     /// What the fs front's handles are told by.
@@ -63,9 +65,9 @@ impl Key {
         match self {
             Self::Connection => (1, 0),
             Self::Window => (2, 0),
-            Self::Page(context) => (3, u64::from(context)),
+            Self::Page(process) => (3, u64::from(process.get())),
             Self::Range(offset) => (4, offset),
-            Self::Context(context) => (5, u64::from(context)),
+            Self::Context(context) => (5, u64::from(context.get())),
             Self::File(number) => (6, u64::from(number)),
             Self::Generation => (7, 0),
             Self::Estate => (8, 0),
@@ -76,9 +78,9 @@ impl Key {
         Some(match kind {
             1 => Self::Connection,
             2 => Self::Window,
-            3 => Self::Page(u32::try_from(number).ok()?),
+            3 => Self::Page(GuestProcess::new(u32::try_from(number).ok()?)),
             4 => Self::Range(number),
-            5 => Self::Context(u32::try_from(number).ok()?),
+            5 => Self::Context(FrontContext::new(u32::try_from(number).ok()?)),
             6 => Self::File(u32::try_from(number).ok()?),
             7 => Self::Generation,
             8 => Self::Estate,
@@ -322,6 +324,7 @@ mod tests {
     use super::Log;
     use super::LogError;
     use super::SLACK;
+    use crate::ids::GuestProcess;
 
     fn again(log: &Log) -> Result<Log, LogError> {
         Log::open(log.file().try_clone().unwrap())
@@ -330,17 +333,19 @@ mod tests {
     #[test]
     fn the_last_word_counts_and_what_was_taken_back_does_not() {
         let mut log = Log::new().unwrap();
-        log.put(Key::Page(7), &1u32).unwrap();
-        log.put(Key::Page(8), &2u32).unwrap();
-        log.put(Key::Page(7), &3u32).unwrap();
+        log.put(Key::Page(GuestProcess::new(7)), &1u32).unwrap();
+        log.put(Key::Page(GuestProcess::new(8)), &2u32).unwrap();
+        log.put(Key::Page(GuestProcess::new(7)), &3u32).unwrap();
         log.put(Key::Range(7), &"seven").unwrap();
-        log.remove(Key::Page(8)).unwrap();
-        log.remove(Key::Page(9)).unwrap();
+        log.remove(Key::Page(GuestProcess::new(8))).unwrap();
+        log.remove(Key::Page(GuestProcess::new(9))).unwrap();
         let mut read = again(&log).unwrap();
-        assert_eq!(read.keys().collect::<Vec<_>>(), [Key::Page(7), Key::Range(7)]);
-        assert_eq!(read.get::<u32>(Key::Page(7)).unwrap(), 3);
+        assert_eq!(read.keys().collect::<Vec<_>>(), [Key::Page(GuestProcess::new(7)), Key::Range(7)]);
+        assert_eq!(read.get::<u32>(Key::Page(GuestProcess::new(7))).unwrap(), 3);
         assert_eq!(read.get::<String>(Key::Range(7)).unwrap(), "seven");
-        assert!(matches!(read.get::<u32>(Key::Page(8)), Err(LogError::Missing(Key::Page(8)))));
+        assert!(
+            matches!(read.get::<u32>(Key::Page(GuestProcess::new(8))), Err(LogError::Missing(Key::Page(page))) if page.get() == 8)
+        );
         assert!(matches!(read.get::<u32>(Key::Range(7)), Err(LogError::Value { key: Key::Range(7), .. })));
         read.put(Key::Window, &true).unwrap();
         assert!(again(&log).unwrap().get::<bool>(Key::Window).unwrap(), "the next one goes on with it");
@@ -352,7 +357,7 @@ mod tests {
         let text = "x".repeat(4096);
         log.put(Key::Connection, &text).unwrap();
         for round in 0..20_000u32 {
-            log.put(Key::Page(round % 3), &round).unwrap();
+            log.put(Key::Page(GuestProcess::new(round % 3)), &round).unwrap();
         }
         assert!(log.end <= 2 * log.live_bytes + SLACK + 64, "{} bytes", log.end);
         let blocks = std::os::unix::fs::MetadataExt::blocks(&log.file().metadata().unwrap());
@@ -364,7 +369,10 @@ mod tests {
         let read = again(&log).unwrap();
         assert_eq!(read.live_bytes, log.live_bytes);
         assert_eq!(read.get::<String>(Key::Connection).unwrap(), text);
-        assert_eq!([0, 1, 2].map(|of| read.get::<u32>(Key::Page(of)).unwrap()), [19_998, 19_999, 19_997]);
+        assert_eq!(
+            [0, 1, 2].map(|of| read.get::<u32>(Key::Page(GuestProcess::new(of))).unwrap()),
+            [19_998, 19_999, 19_997]
+        );
     }
 
     /// The same log in a file that does not grow: a record can be written there no more, and the committed word can.
@@ -380,23 +388,30 @@ mod tests {
     #[test]
     fn cont_14_nothing_is_committed_before_it_is_written_and_what_was_said_before_counts() {
         let mut log = Log::new().unwrap();
-        log.put(Key::Page(7), &1u32).unwrap();
+        log.put(Key::Page(GuestProcess::new(7)), &1u32).unwrap();
         let mut cut = full(&log);
-        assert!(cut.put(Key::Page(8), &2u32).is_err() && cut.remove(Key::Page(7)).is_err());
+        assert!(
+            cut.put(Key::Page(GuestProcess::new(8)), &2u32).is_err()
+                && cut.remove(Key::Page(GuestProcess::new(7))).is_err()
+        );
         let read = again(&cut).unwrap();
-        assert_eq!((read.keys().count(), read.get::<u32>(Key::Page(7)).unwrap()), (1, 1));
+        assert_eq!((read.keys().count(), read.get::<u32>(Key::Page(GuestProcess::new(7))).unwrap()), (1, 1));
         // The same where all that counts is to be written to the other half.
         for round in 2.. {
-            log.put(Key::Page(7), &round).unwrap();
+            log.put(Key::Page(GuestProcess::new(7)), &round).unwrap();
             if log.end > 2 * log.live_bytes + SLACK {
                 break;
             }
         }
-        let last: u32 = log.get(Key::Page(7)).unwrap();
+        let last: u32 = log.get(Key::Page(GuestProcess::new(7))).unwrap();
         let mut cut = full(&log);
-        assert!(cut.put(Key::Page(7), &0u32).is_err());
-        assert_eq!(again(&cut).unwrap().get::<u32>(Key::Page(7)).unwrap(), last);
-        assert_eq!(cut.get::<u32>(Key::Page(7)).unwrap(), last, "nor does the writer believe it");
+        assert!(cut.put(Key::Page(GuestProcess::new(7)), &0u32).is_err());
+        assert_eq!(again(&cut).unwrap().get::<u32>(Key::Page(GuestProcess::new(7))).unwrap(), last);
+        assert_eq!(
+            cut.get::<u32>(Key::Page(GuestProcess::new(7))).unwrap(),
+            last,
+            "nor does the writer believe it"
+        );
     }
 
     #[test]
@@ -404,9 +419,12 @@ mod tests {
         let mut log = Log::new().unwrap();
         let quarter = "x".repeat(10 << 20);
         for page in 0..3 {
-            log.put(Key::Page(page), &quarter).unwrap();
+            log.put(Key::Page(GuestProcess::new(page)), &quarter).unwrap();
         }
-        assert_eq!(log.put(Key::Page(3), &quarter).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+        assert_eq!(
+            log.put(Key::Page(GuestProcess::new(3)), &quarter).unwrap_err().kind(),
+            std::io::ErrorKind::StorageFull
+        );
         log.put(Key::Window, &true).unwrap();
         assert_eq!(again(&log).unwrap().keys().count(), 4);
     }
@@ -414,7 +432,7 @@ mod tests {
     #[test]
     fn cont_14_a_log_that_is_cut_of_another_version_or_none_is_refused_and_says_where() {
         let mut log = Log::new().unwrap();
-        log.put(Key::Page(7), &"a value").unwrap();
+        log.put(Key::Page(GuestProcess::new(7)), &"a value").unwrap();
         let whole = log.end;
         for cut in 1..whole {
             log.file().write_all_at(&cut.to_le_bytes(), COMMITTED).unwrap();

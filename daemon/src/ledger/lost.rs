@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::log::Key;
 use super::log::Log;
 use super::log::LogError;
+use crate::ids::FrontContext;
 
 /// What an open file of the fs front was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ pub struct Stray {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Contexts.
-    pub contexts: Vec<u32>,
+    pub contexts: Vec<FrontContext>,
     /// What the fs front's handles are told by.
     pub generation: Option<u32>,
     /// Its open files, by number.

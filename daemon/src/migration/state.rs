@@ -219,6 +219,7 @@ mod tests {
     use super::VERSION;
     use super::decode;
     use super::versions;
+    use crate::ids::GuestProcess;
     use crate::vgpu::state::saved::bytes::Bytes;
     use crate::vgpu::state::saved::memory::SavedAllocation;
     use crate::vgpu::state::saved::memory::SavedPlace;
@@ -232,7 +233,8 @@ mod tests {
             SavedAllocation(1, 4096, SavedPlace::Aperture(0), 3),
             SavedAllocation(2, 8192, SavedPlace::Nowhere, 3),
         ];
-        state.session.processes = vec![SavedProcess { context: 7, ..SavedProcess::default() }];
+        state.session.processes =
+            vec![SavedProcess { context: GuestProcess::new(7), ..SavedProcess::default() }];
         state.front = Bytes(vec![1, 2, 3]);
         state
     }

@@ -6,6 +6,8 @@ use campanile_protocol::control::frame::FrameError;
 use campanile_protocol::control::status::Status;
 
 use super::session::Session;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::ledger::log::Key;
 use crate::vgpu::control::caps::capset;
 use crate::vgpu::control::caps::profile;
@@ -31,9 +33,9 @@ use crate::vgpu::tdr::recovery::Recovery;
 
 impl Session {
     /// A guest process opens the device.
-    pub fn create_context(&mut self, context: u32) -> Result<(), Refusal> {
+    pub fn create_context(&mut self, context: FrontContext) -> Result<(), Refusal> {
         self.vm.is_fresh = false;
-        if context == 0 || self.away.own_context(&self.vm.objects, context).is_ok() {
+        if context.get() == 0 || self.away.own_context(&self.vm.objects, context).is_ok() {
             return Err(Refusal::Context);
         }
         if self.vm.objects.processes.len() >= campanile_protocol::engine::block::MAX_PROCESSES as usize {
@@ -42,13 +44,13 @@ impl Session {
         let purse = self.vm.config.budget.process()?;
         let process = Process::new(purse)?;
         self.vm.config.ledger.put(Key::Context(context), &());
-        let context = self.away.new_own_context(&self.vm.objects, context);
-        self.vm.objects.processes.insert(context, process);
+        let own = self.away.new_own_context(&self.vm.objects, context);
+        self.vm.objects.processes.insert(own, process);
         Ok(())
     }
 
     /// A guest process closes the device, or died: the abnormal end (UMS-128). Fences still open are due.
-    pub fn destroy_context(&mut self, context: u32) -> Result<(), Refusal> {
+    pub fn destroy_context(&mut self, context: FrontContext) -> Result<(), Refusal> {
         let own = self.away.own_context(&self.vm.objects, context)?;
         self.vm.config.ledger.remove(Key::Context(context));
         self.away.contexts.remove(&context);
@@ -60,7 +62,7 @@ impl Session {
     }
 
     /// Handles the frames of one SUBMIT_3D. All frames up to the first malformed one are handled.
-    pub fn submit(&mut self, context: u32, ring: u8, bytes: &[u8]) -> Result<(), Refusal> {
+    pub fn submit(&mut self, context: FrontContext, ring: u8, bytes: &[u8]) -> Result<(), Refusal> {
         if self.vm.freeze.is_stopping() {
             return Err(Refusal::Unspecified);
         }
@@ -95,8 +97,9 @@ impl Session {
     }
 
     /// Signals `token` when the timeline comes to it.
-    pub fn fence(&mut self, context: u32, ring: u8, token: Token) {
-        let own = self.away.own_context(&self.vm.objects, context).unwrap_or(context);
+    pub fn fence(&mut self, context: FrontContext, ring: u8, token: Token) {
+        let own =
+            self.away.own_context(&self.vm.objects, context).unwrap_or(GuestProcess::new(context.get()));
         self.vm.objects.fence(own, ring, token);
     }
 

@@ -40,6 +40,8 @@ use super::objects::budget::Kind;
 use super::session::Session;
 use super::testing::config;
 use super::testing::session;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::engines::lifecycle::Lifecycle;
@@ -65,8 +67,8 @@ pub(super) struct Guest {
     pub(super) budget: Arc<Budget>,
 }
 
-pub(super) fn origin(context: u32) -> Origin {
-    Origin { context, slot: 0, sequence: 1, ring: 0, item: None }
+pub(super) fn origin(of: u32) -> Origin {
+    Origin { context: GuestProcess::new(of), slot: 0, sequence: 1, ring: 0, item: None }
 }
 
 pub(super) fn payload<T: FromBytes>(outcome: Outcome) -> T {
@@ -101,18 +103,18 @@ impl Guest {
     }
 
     /// A process with a device whose page is the blob of the same number.
-    pub(super) fn open(&mut self, context: u32) {
-        self.session.create_context(context).unwrap();
-        self.session.blobs().create_vram_blob(context, DEVICE_PAGE_BYTES, false).unwrap();
-        self.session.blobs().attach(context, context).unwrap();
-        self.open_device(context).unwrap();
-        assert!(self.session.vm.objects.active_device(context).is_ok());
+    pub(super) fn open(&mut self, of: u32) {
+        self.session.create_context(FrontContext::new(of)).unwrap();
+        self.session.blobs().create_vram_blob(of, DEVICE_PAGE_BYTES, false).unwrap();
+        self.session.blobs().attach(FrontContext::new(of), of).unwrap();
+        self.open_device(of).unwrap();
+        assert!(self.session.vm.objects.active_device(GuestProcess::new(of)).is_ok());
     }
 
-    pub(super) fn open_device(&mut self, context: u32) -> Result<(), Refusal> {
-        let (protocol_version, page_resource) = (PROTOCOL_VERSION, context);
+    pub(super) fn open_device(&mut self, of: u32) -> Result<(), Refusal> {
+        let (protocol_version, page_resource) = (PROTOCOL_VERSION, of);
         let create = CreateDevice { protocol_version, page_resource, page_offset: 0, page_va: PAGE_VA };
-        Devices::of(&mut self.session.vm).open_device(origin(context), &create, false)
+        Devices::of(&mut self.session.vm).open_device(origin(of), &create, false)
     }
 
     /// Has the session do what a message of `of` asks.
@@ -159,7 +161,7 @@ impl Guest {
     /// A blob of one page that a process has.
     pub(super) fn blob(&mut self, of: u32, resource: u32) {
         self.session.blobs().create_vram_blob(resource, PAGE_SIZE, false).unwrap();
-        self.session.blobs().attach(of, resource).unwrap();
+        self.session.blobs().attach(FrontContext::new(of), resource).unwrap();
     }
 
     pub(super) fn map(&mut self, of: u32, resource: u32, va: u64) -> Outcome {
@@ -216,7 +218,7 @@ impl Guest {
             self.session.blobs().unref_blob(9_000_000).unwrap();
         }
         assert_eq!(self.held(), before);
-        assert!(self.session.vm.objects.active_device(MODEST).is_ok());
+        assert!(self.session.vm.objects.active_device(GuestProcess::new(MODEST)).is_ok());
     }
 
     pub(super) fn is_empty(&self) {

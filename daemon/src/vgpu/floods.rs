@@ -38,6 +38,8 @@ use super::state::saved::row::SavedOrigin;
 use super::testing::config;
 use super::testing::golden;
 use super::testing::session;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::fences::NativeFences;
@@ -98,7 +100,7 @@ fn cost_of_mapping_behind(count: u64) -> u64 {
     (0..count).for_each(|index| guest.unmap(GREEDY, place(index)));
     STEPS.set(0);
     (0..count).for_each(|index| drop(guest.map(GREEDY, 100, place(index)).unwrap()));
-    let (steps, device) = (STEPS.get(), guest.session.vm.objects.active_device(GREEDY));
+    let (steps, device) = (STEPS.get(), guest.session.vm.objects.active_device(GuestProcess::new(GREEDY)));
     assert_eq!(device.unwrap().paging.waiting().len() as u64, 2 * count, "all of them wait");
     steps
 }
@@ -159,7 +161,7 @@ fn kernels_of_devices_that_end_again_and_again_are_held_until_the_engine_has_hea
         while given < 40 && guest.kernel(GREEDY, 1).is_ok() {
             given += 1;
         }
-        Devices::of(&mut guest.session.vm).end_device(GREEDY);
+        Devices::of(&mut guest.session.vm).end_device(GuestProcess::new(GREEDY));
         if given < 40 || guest.open_device(GREEDY).is_err() {
             break;
         }
@@ -220,14 +222,14 @@ fn blobs_and_the_names_that_processes_have_for_them_are_bounded() {
     let mut names = 0;
     'processes: for process in 0..250 {
         let context = 100 + process;
-        guest.session.create_context(context).unwrap();
+        guest.session.create_context(FrontContext::new(context)).unwrap();
         for resource in left.clone() {
-            if let Err(refusal) = guest.session.blobs().attach(context, 1000 + resource) {
+            if let Err(refusal) = guest.session.blobs().attach(FrontContext::new(context), 1000 + resource) {
                 assert_eq!(refusal, Refusal::OutOfMemory);
                 break 'processes;
             }
             // Once more is the same name.
-            guest.session.blobs().attach(context, 1000 + resource).unwrap();
+            guest.session.blobs().attach(FrontContext::new(context), 1000 + resource).unwrap();
             names += 1;
         }
     }
@@ -278,7 +280,7 @@ fn a_suspend_beyond_the_budget_suspends_nothing() {
         .suspend_context(origin(GREEDY), &Named { handle: context })
         .unwrap_err();
     assert_eq!(refused.status, Status::OutOfResources);
-    let device = guest.session.vm.objects.device(GREEDY).unwrap();
+    let device = guest.session.vm.objects.device(GuestProcess::new(GREEDY)).unwrap();
     assert!(!device.contexts.get(context).unwrap().held.any());
     assert_eq!(device.status, device_page::DEVICE_ACTIVE);
 }
@@ -293,7 +295,7 @@ fn a_process_that_ends_gives_back_what_engines_do_not_have() {
     guest.blob(100, 101);
     guest.map(100, 101, DATA_VA).unwrap();
     until_refused(60_000, |_| guest.submit(100, queue));
-    guest.session.destroy_context(100).unwrap();
+    guest.session.destroy_context(FrontContext::new(100)).unwrap();
     let held = guest.held_of(Kind::Work);
     assert_eq!(held, Amount { bytes: 0, items: 0 }, "no engine has work that does not run");
     assert!(guest.held_of(Kind::Mappings).items > 2, "the engine has not let go of its mappings");

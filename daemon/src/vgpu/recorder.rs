@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::ids::GuestProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::node::clock;
@@ -53,7 +54,7 @@ pub struct Event {
     #[serde(serialize_with = "node")]
     pub node: EngineAddress,
     /// The guest process, as the virtio-gpu context id, where it is of one.
-    pub process: Option<u32>,
+    pub process: Option<GuestProcess>,
     /// Of a reset, what led to it.
     pub cause: Option<&'static str>,
 }
@@ -97,7 +98,7 @@ impl Recorder {
         &self,
         kind: Kind,
         at: EngineAddress,
-        process: Option<u32>,
+        process: Option<GuestProcess>,
         cause: Option<&'static str>,
         took: Duration,
     ) {
@@ -155,9 +156,16 @@ mod tests {
     use super::KEPT;
     use super::Kind;
     use super::Recorder;
+    use crate::ids::GuestProcess;
 
     fn note(recorder: &Recorder, took: Duration) {
-        recorder.note(Kind::Submission, EngineAddress::new(0, NodeKind::Copy), Some(3), None, took);
+        recorder.note(
+            Kind::Submission,
+            EngineAddress::new(0, NodeKind::Copy),
+            Some(GuestProcess::new(3)),
+            None,
+            took,
+        );
     }
 
     #[test]

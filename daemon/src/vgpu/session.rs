@@ -23,6 +23,7 @@ use super::power::d3::Power;
 use super::power::freeze::Freeze;
 use super::vm::Vm;
 use crate::guest_ram::memory::GuestRam;
+use crate::ids::GuestProcess;
 use crate::poller::NO_EVENT;
 use crate::vgpu::control::caps::capset;
 use crate::vgpu::control::deferred::Deferred;
@@ -226,7 +227,7 @@ impl Session {
         self.power.state = State::D0;
         self.vm.freeze = Freeze::Running;
         Deferred::of(&mut self.vm).run_pending();
-        let contexts: Vec<u32> = self.vm.objects.processes.keys().copied().collect();
+        let contexts: Vec<GuestProcess> = self.vm.objects.processes.keys().copied().collect();
         contexts.into_iter().for_each(|context| self.hotplug().end_process(context));
         self.blobs().forget_absences();
         let blobs: Vec<u32> = self.vm.memory.blobs.keys().copied().collect();

@@ -51,6 +51,7 @@ use super::tdr::policy::Policy;
 use super::tdr::reports::Clerk;
 use super::tdr::reports::Reports;
 use super::tdr::standing::Standing;
+use crate::ids::GuestProcess;
 use crate::migration::state;
 use crate::sched::awake::Awake;
 use crate::sched::share::Share;
@@ -135,7 +136,7 @@ pub(crate) fn bands_of(process: &EngineProcess) -> Bands {
 /// The engine that tests look at.
 pub(crate) const COPY: EngineAddress = EngineAddress::new(0, NodeKind::Copy);
 /// The process of the golden state that has kernel-mode buffers, for [`COPY`].
-pub(crate) const OWNER: u32 = 7;
+pub(crate) const OWNER: GuestProcess = GuestProcess::new(7);
 /// Its context that has them.
 pub(crate) const CONTEXT: Handle = Handle::new(0, 1);
 
@@ -182,7 +183,7 @@ pub(crate) fn restored(config: Config) -> Session {
 }
 
 /// A device of the golden state.
-pub(crate) fn device(session: &mut Session, of: u32) -> &mut Device {
+pub(crate) fn device(session: &mut Session, of: GuestProcess) -> &mut Device {
     session.vm.objects.device_mut(of).unwrap_or_else(|refused| panic!("{}", refused.text))
 }
 
@@ -197,7 +198,7 @@ pub(crate) fn entry(session: &mut Session) -> u32 {
 }
 
 /// Gives [`COPY`] a kernel-mode buffer of this owner; its fence id.
-pub(crate) fn give(session: &mut Session, owner: Option<(u32, Buffer)>) -> u64 {
+pub(crate) fn give(session: &mut Session, owner: Option<(GuestProcess, Buffer)>) -> u64 {
     let entry = if owner.is_some() { entry(session) } else { 0 };
     let slot = &mut session.vm.engines[COPY.index()];
     let fence_id = slot.fences.submit();

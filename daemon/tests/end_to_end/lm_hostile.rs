@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use campanile_daemon::ids::FrontContext;
 use campanile_daemon::migration::state;
 use campanile_daemon::migration::state::State;
 use campanile_daemon::vgpu::state::restore::install::RestoreError;
@@ -186,7 +187,7 @@ fn lm_31_lm_32_lm_39_a_vgpu_that_is_in_use_takes_no_state() {
         assert!(other.is_frozen(), "it stands still until it is started");
         assert!(matches!(other.restore(&saved), Err(RestoreError::InUse)), "once");
         let mut started = device.fresh();
-        started.create_context(7).unwrap();
+        started.create_context(FrontContext::new(7)).unwrap();
         assert!(matches!(started.restore(&saved), Err(RestoreError::InUse)));
     });
     moving.thaw();

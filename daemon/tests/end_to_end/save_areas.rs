@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use campanile_daemon::ids::GuestProcess;
 use campanile_daemon::vgpu::memory::vidmm::vram::AREA_REGION;
 use campanile_daemon::vgpu::state::saved::SavedSession;
 use campanile_daemon::vgpu::state::saved::memory::SavedAllocation;
@@ -217,11 +218,15 @@ fn pre_38_an_area_that_was_evicted_while_its_context_was_half_run_brings_the_sam
         assert!(long.started() < u64::from(GROUPS), "all of it was done before");
         // Nobody else has come to its engine: its state is there (PRE-32).
         press(&crowd, target.va());
-        assert_eq!(moving.ask(|device| device.session().memory().areas_evicted_of(1)), (false, false));
+        assert_eq!(
+            moving.ask(|device| device.session().memory().areas_evicted_of(GuestProcess::new(1))),
+            (false, false)
+        );
         press(std::slice::from_ref(&next), target.va());
         until("both to be evicted", || {
             press(&crowd, target.va());
-            moving.ask(|device| device.session().memory().areas_evicted_of(1)) == (true, true)
+            moving.ask(|device| device.session().memory().areas_evicted_of(GuestProcess::new(1)))
+                == (true, true)
         });
         let saved = look(&moving);
         let (of_contexts, of_devices) = areas(&saved);
@@ -271,7 +276,7 @@ fn pre_32_pre_33_areas_of_what_runs_stay_however_many_others_want_room() {
             }
             // Where everything stands still, what ran is put aside; its areas have not moved since.
             let (of_contexts, of_devices) =
-                moving.ask(|device| device.session().memory().areas_evicted_of(1));
+                moving.ask(|device| device.session().memory().areas_evicted_of(GuestProcess::new(1)));
             was_there &= !of_contexts && !of_devices;
         }
         point.wait(Some(NEVER)).unwrap();

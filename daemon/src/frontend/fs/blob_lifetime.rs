@@ -20,6 +20,7 @@ use super::state::Fs;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::frontend::vhost::ticket::Ticket;
+use crate::ids::FrontContext;
 use crate::vgpu::objects::refusal::Refusal;
 
 /// What CREATE_BLOB comes to.
@@ -59,9 +60,9 @@ impl Fs {
                 Ok(Made::Now(ticket, now(place::registration(blob))))
             }
             body::MEMORY_VIDEO => {
-                let made = vgpu.session.blobs().charge_name(owner).and_then(|charge| {
+                let made = vgpu.session.blobs().charge_name(FrontContext::new(owner)).and_then(|charge| {
                     vgpu.session.blobs().create_vram_blob(blob, bytes, false)?;
-                    vgpu.session.blobs().attach_charged(owner, blob, charge)
+                    vgpu.session.blobs().attach_charged(FrontContext::new(owner), blob, charge)
                 });
                 if let Err(refusal) = made {
                     return Err((ticket, refusal.into()));
@@ -76,9 +77,9 @@ impl Fs {
                 let token = vgpu.new_token();
                 let entries = self.aperture.clear(offset, bytes).ok_or(Refusal::Unspecified);
                 let made = entries.and_then(|entries| {
-                    let charge = vgpu.session.blobs().charge_name(owner)?;
+                    let charge = vgpu.session.blobs().charge_name(FrontContext::new(owner))?;
                     vgpu.session.blobs().create_guest_blob(blob, bytes, &entries, token)?;
-                    vgpu.session.blobs().attach_charged(owner, blob, charge)
+                    vgpu.session.blobs().attach_charged(FrontContext::new(owner), blob, charge)
                 });
                 if let Err(refusal) = made {
                     self.give_range_back(vgpu, offset, bytes);
@@ -102,9 +103,9 @@ impl Fs {
             let (owner, bytes, entries) = (blob.owner, blob.bytes, blob.entries());
             blob.stage = Stage::Making;
             let token = vgpu.new_token();
-            let made = vgpu.session.blobs().charge_name(owner).and_then(|charge| {
+            let made = vgpu.session.blobs().charge_name(FrontContext::new(owner)).and_then(|charge| {
                 vgpu.session.blobs().create_guest_blob(name, bytes, &entries, token)?;
-                vgpu.session.blobs().attach_charged(owner, name, charge)
+                vgpu.session.blobs().attach_charged(FrontContext::new(owner), name, charge)
             });
             match made {
                 Ok(()) => drop(self.blobs.making.insert(token, name)),

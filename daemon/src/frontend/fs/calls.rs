@@ -43,6 +43,7 @@ use super::state::Fs;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
 use crate::frontend::vhost::ticket::Ticket;
+use crate::ids::FrontContext;
 use crate::vgpu::objects::refusal::Refusal;
 
 /// A body that is exactly a `T`.
@@ -239,7 +240,7 @@ impl Fs {
             // A migration, or another thread: nothing was submitted.
             (staged.len() == length).then_some(staged.as_slice()).ok_or(Fault::Errno(errno::EAGAIN))?
         };
-        vgpu.session.submit(file, ring, frames)?;
+        vgpu.session.submit(FrontContext::new(file), ring, frames)?;
         let mut sequence = 0;
         if has_fence {
             let token = vgpu.new_token();
@@ -248,7 +249,7 @@ impl Fs {
             sequence = session.sequence;
             session.open.insert(sequence, Vec::new());
             self.files.fences.insert(token, (file, sequence));
-            vgpu.session.fence(file, ring, token);
+            vgpu.session.fence(FrontContext::new(file), ring, token);
         }
         Ok(Submitted { sequence }.as_bytes().to_vec())
     }

@@ -18,6 +18,7 @@ use super::limits::MAX_STAGED;
 use super::parked::Asked;
 use super::parked::What;
 use crate::frontend::vgpu::Vgpu;
+use crate::ids::FrontContext;
 use crate::ledger::log::Key as LedgerKey;
 use crate::ledger::lost::FileKind;
 use crate::vgpu::objects::budget::Charge;
@@ -96,7 +97,7 @@ impl Files {
     pub(super) fn session(&mut self, vgpu: &mut Vgpu<Asked>, number: u32) -> Result<&mut ProcessFile, Fault> {
         match self.open.get(&number) {
             Some(OpenFile::Blank) => {
-                vgpu.session.create_context(number)?;
+                vgpu.session.create_context(FrontContext::new(number))?;
                 self.open.remove(&number);
                 vgpu.config.ledger.put(LedgerKey::File(number), &FileKind::Session(None));
                 log::debug!("{}: session {number} opened", vgpu.name());

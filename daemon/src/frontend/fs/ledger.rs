@@ -7,6 +7,7 @@ use super::state::Fs;
 use super::state::random;
 use crate::frontend::fs::parked::Asked;
 use crate::frontend::vgpu::Vgpu;
+use crate::ids::FrontContext;
 use crate::ledger::log::Key;
 use crate::ledger::lost::FileKind;
 use crate::ledger::lost::Lost;
@@ -64,7 +65,7 @@ impl Fs {
                 FileKind::Session(key) => {
                     let key = key.map(|words| SessionKey { words });
                     let session = ProcessFile { key, sequence: DONE, ..ProcessFile::default() };
-                    if lost.contexts.contains(number) {
+                    if lost.contexts.contains(&FrontContext::new(*number)) {
                         self.files.sessions.insert(*number, session);
                     }
                     None

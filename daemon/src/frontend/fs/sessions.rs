@@ -5,6 +5,7 @@ use super::parked::Asked;
 use super::state::Fs;
 use crate::frontend::vgpu::Vgpu;
 use crate::frontend::vhost::answers::Answers;
+use crate::ids::FrontContext;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 
@@ -21,7 +22,7 @@ impl Fs {
             self.settle(vgpu, waiter, Err(Refusal::Context), answers);
         }
         self.files.fences.retain(|_, (file, _)| *file != number);
-        if let Err(refusal) = vgpu.session.destroy_context(number) {
+        if let Err(refusal) = vgpu.session.destroy_context(FrontContext::new(number)) {
             log::error!("{}: ending session {number}: {refusal:?}", vgpu.name());
         }
         self.release_blobs(vgpu, number, |_| true, answers);

@@ -26,6 +26,7 @@ use super::device::reply_header;
 use super::waiting::Asked;
 use super::waiting::Response;
 use crate::frontend::vgpu::Vgpu;
+use crate::ids::FrontContext;
 use crate::vgpu::objects::refusal::Refusal;
 
 type Executed = Result<Reply, Refusal>;
@@ -54,23 +55,23 @@ impl Gpu {
                 if create.context_init & command::CONTEXT_INIT_CAPSET_MASK != capset::CAPSET_ID {
                     return Err(Refusal::Parameter);
                 }
-                vgpu.session.create_context(header.context_id)?;
+                vgpu.session.create_context(FrontContext::new(header.context_id))?;
                 log::debug!("{}: context {} opened", vgpu.name(), header.context_id);
                 done()
             }
             command::CTX_DESTROY => {
-                vgpu.session.destroy_context(header.context_id)?;
+                vgpu.session.destroy_context(FrontContext::new(header.context_id))?;
                 log::debug!("{}: context {} closed", vgpu.name(), header.context_id);
                 done()
             }
             command::CTX_ATTACH_RESOURCE => {
                 let (name, _): (ResourceName, _) = split(body)?;
-                vgpu.session.blobs().attach(header.context_id, name.resource_id)?;
+                vgpu.session.blobs().attach(FrontContext::new(header.context_id), name.resource_id)?;
                 done()
             }
             command::CTX_DETACH_RESOURCE => {
                 let (name, _): (ResourceName, _) = split(body)?;
-                vgpu.session.blobs().detach(header.context_id, name.resource_id)?;
+                vgpu.session.blobs().detach(FrontContext::new(header.context_id), name.resource_id)?;
                 done()
             }
             command::RESOURCE_CREATE_BLOB => Self::create_blob(vgpu, header, body),
@@ -165,12 +166,12 @@ impl Gpu {
         if ring > 63 {
             return Err(Refusal::Parameter);
         }
-        vgpu.session.submit(header.context_id, ring, frames)?;
+        vgpu.session.submit(FrontContext::new(header.context_id), ring, frames)?;
         if header.flags & command::FLAG_FENCE == 0 {
             return Ok(Reply::Now(reply_header(header, response::OK_NODATA).as_bytes().to_vec()));
         }
         let token = vgpu.new_token();
-        vgpu.session.fence(header.context_id, ring, token);
+        vgpu.session.fence(FrontContext::new(header.context_id), ring, token);
         Ok(Reply::When(token, Response::Plain))
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! It stands below whatever puts devices in error or replaces engines: an engine that is found to be no good is noted.
 
+use crate::ids::GuestProcess;
 use crate::vgpu::control::guest_pages::GuestPages;
 use crate::vgpu::doorbells::drain::Drain;
 use crate::vgpu::doorbells::room::Removed;
@@ -128,7 +129,7 @@ impl Deferred<'_> {
     }
 
     /// A process has come back, and engines know all of its pages: it runs.
-    pub(in crate::vgpu) fn has_returned(&mut self, own: u32, root: Root) {
+    pub(in crate::vgpu) fn has_returned(&mut self, own: GuestProcess, root: Root) {
         if !self.vm.objects.device(own).is_ok_and(|device| device.root == root) {
             return;
         }

@@ -9,6 +9,8 @@ use campanile_protocol::device_page;
 use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::ledger::log::Key;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::barrier::Barrier;
@@ -28,9 +30,9 @@ use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::vm::Vm;
 
 /// Whether a process may have a device; else why not.
-pub(in crate::vgpu) fn admission(vm: &Vm, context: u32) -> Result<(), Refused> {
+pub(in crate::vgpu) fn admission(vm: &Vm, context: GuestProcess) -> Result<(), Refused> {
     // MCDM-41: the second request fails, and does not wait.
-    let has_device = |(other, process): (&u32, &crate::vgpu::objects::process::Process)| {
+    let has_device = |(other, process): (&GuestProcess, &crate::vgpu::objects::process::Process)| {
         *other != context && process.device.is_some()
     };
     if vm.config.single_use && vm.objects.processes.iter().any(has_device) {
@@ -146,7 +148,7 @@ impl Devices<'_> {
     }
 
     /// Status words first: zero would read as CONNECTED (UMS-49).
-    fn prepare_page(&self, context: u32) {
+    fn prepare_page(&self, context: GuestProcess) {
         let Ok(device) = self.vm.objects.device(context) else { return };
         let Some(page) = device.page.view(&self.vm.memory.allocations, &self.vm.memory.dirty) else {
             return;
@@ -166,7 +168,7 @@ impl Devices<'_> {
     pub(in crate::vgpu) fn write_ledger(&self) {
         let ledger = &self.vm.config.ledger;
         for (context, process) in self.vm.objects.processes.iter().filter(|(_, process)| !process.is_away()) {
-            ledger.put(Key::Context(*context), &());
+            ledger.put(Key::Context(FrontContext::new(context.get())), &());
             let page = process
                 .device
                 .as_ref()
@@ -187,7 +189,7 @@ impl Devices<'_> {
 
     /// Ends a device whatever its state: every doorbell ABORT, every queue off the engines, every waiter
     /// answered; then, once the engines have let go, its memory. Nothing waits for the guest's fence (UMS-129).
-    pub(in crate::vgpu) fn end_device(&mut self, context: u32) {
+    pub(in crate::vgpu) fn end_device(&mut self, context: GuestProcess) {
         if self.vm.objects.device(context).is_err() {
             return;
         }

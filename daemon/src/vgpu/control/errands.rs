@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::orders::Answer;
 use super::orders::OrderError;
+use crate::ids::GuestProcess;
 use crate::vgpu::doorbells::room::connected_on;
 use crate::vgpu::engines::kept_code::KeptCode;
 use crate::vgpu::engines::slot::EngineSlot;
@@ -61,7 +62,7 @@ struct EngineDescription {
 
 #[derive(Debug, Serialize)]
 struct ProcessDescription {
-    context: u32,
+    context: GuestProcess,
     device: &'static str,
     blocked: bool,
     contexts: usize,
@@ -124,7 +125,7 @@ fn describe_engine(
     }
 }
 
-fn describe_process(context: u32, process: &Process) -> ProcessDescription {
+fn describe_process(context: GuestProcess, process: &Process) -> ProcessDescription {
     let device = process.device.as_ref();
     let count = |count: fn(&Device) -> usize| device.map_or(0, count);
     ProcessDescription {

@@ -15,6 +15,7 @@ use campanile_protocol::control::native_fence::OpenNativeFence;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::pending::Action;
@@ -87,7 +88,7 @@ impl NativeFences<'_> {
         Ok(Handled::with(&opened))
     }
 
-    fn room_for_fence(&self, context: u32) -> Result<Charge, Refused> {
+    fn room_for_fence(&self, context: GuestProcess) -> Result<Charge, Refused> {
         (!self.vm.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         self.vm.objects.device(context)?.fences.has_room().or(Status::OutOfResources)?;
         self.vm.objects.charge(context, Kind::Objects, FENCE_BYTES)
@@ -116,7 +117,7 @@ impl NativeFences<'_> {
     /// Gives a process a local handle of a fence, and its page at `va`.
     fn map_fence(
         &mut self,
-        context: u32,
+        context: GuestProcess,
         index: u32,
         global: Handle,
         va: u64,

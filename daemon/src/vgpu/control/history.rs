@@ -15,6 +15,7 @@ use campanile_protocol::handle::Handle;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::vm::Vm;
 
 /// What the engines of a vGPU ran of late.
@@ -41,7 +42,7 @@ pub struct EngineHistory {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextHistory {
     /// The guest process, as the virtio-gpu context id; none where the context has ended.
-    pub process: Option<u32>,
+    pub process: Option<GuestProcess>,
     /// The context's handle in that process; none where it has ended.
     pub context: Option<u64>,
     /// Its entry in the engine's table, and which use of that: what tells contexts apart that have ended.
@@ -100,7 +101,7 @@ fn stretch(entry: &LogEntry, since: u64, now: u64) -> Option<Stretch> {
 fn by_context(
     log: &[LogEntry],
     times: (u64, u64),
-    name: impl Fn(u32, u32) -> Option<(u32, Handle)>,
+    name: impl Fn(u32, u32) -> Option<(GuestProcess, Handle)>,
 ) -> Vec<ContextHistory> {
     let mut places = BTreeMap::new();
     let mut contexts: Vec<ContextHistory> = Vec::new();
@@ -157,6 +158,7 @@ mod tests {
 
     use super::BandName;
     use super::by_context;
+    use crate::ids::GuestProcess;
 
     #[test]
     fn stretches_are_sorted_by_context_and_nonsense_of_an_engine_is_left_out() {
@@ -179,10 +181,12 @@ mod tests {
             LogEntry { generation: 2, ..entry(4, 60, 70) },
             entry(7, 0, 5),
         ];
-        let owner = |entry, generation| (entry == 4 && generation == 2).then_some((8, Handle::new(0, 1)));
+        let owner = |entry, generation| {
+            (entry == 4 && generation == 2).then_some((GuestProcess::new(8), Handle::new(0, 1)))
+        };
         let contexts = by_context(&log, (5, 100), owner);
         let seen: Vec<_> = contexts.iter().map(|it| (it.entry, it.process, it.stretches.len())).collect();
-        assert_eq!(seen, [((4, 1), None, 2), ((9, 1), None, 1), ((4, 2), Some(8), 1)]);
+        assert_eq!(seen, [((4, 1), None, 2), ((9, 1), None, 1), ((4, 2), Some(GuestProcess::new(8)), 1)]);
         let urgent = contexts[1].stretches[0];
         assert_eq!((urgent.band, urgent.preempted), (BandName::Realtime, true));
     }

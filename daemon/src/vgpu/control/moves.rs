@@ -1,5 +1,6 @@
 //! Memory that moves or is shown when engines have let go, or know it.
 
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::guest_pages::GuestPages;
 use crate::vgpu::counters::count;
@@ -41,7 +42,7 @@ impl Deferred<'_> {
     }
 
     /// An operation is done with all engines.
-    pub(in crate::vgpu) fn paging_is_done(&mut self, context: u32, root: Root, value: u64) {
+    pub(in crate::vgpu) fn paging_is_done(&mut self, context: GuestProcess, root: Root, value: u64) {
         let Some(device) = self.vm.objects.device_mut(context).ok().filter(|device| device.root == root)
         else {
             return;

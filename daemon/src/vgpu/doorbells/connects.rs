@@ -24,6 +24,7 @@ use super::room::Doorbells;
 use super::room::Parts;
 use super::slots::Holder;
 use super::slots::Taken;
+use crate::ids::GuestProcess;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::objects::doorbell_state::Connect;
@@ -230,7 +231,12 @@ impl Parts<'_> {
     }
 
     /// Stores the status word of a doorbell, and says what it is.
-    fn publish(&self, context: u32, doorbell: Handle, turns: u64) -> Result<DoorbellConnected, Refused> {
+    fn publish(
+        &self,
+        context: GuestProcess,
+        doorbell: Handle,
+        turns: u64,
+    ) -> Result<DoorbellConnected, Refused> {
         let doorbell = self.objects.device(context)?.doorbells.get(doorbell).ok_or(Status::InvalidHandle)?;
         let status = doorbell.state.status().word();
         self.memory.store_page_word(
@@ -244,7 +250,7 @@ impl Parts<'_> {
 }
 
 /// Takes the queued connects of a guest process out; what is to be answered.
-pub(in crate::vgpu) fn take_connects_of(engines: &mut [EngineSlot], context: u32) -> Vec<Origin> {
+pub(in crate::vgpu) fn take_connects_of(engines: &mut [EngineSlot], context: GuestProcess) -> Vec<Origin> {
     let lines = engines.iter_mut().map(|engine| &mut engine.line);
     lines.flat_map(|line| line.take_all_of(context)).map(|connect| connect.origin).collect()
 }

@@ -22,6 +22,7 @@ use campanile_protocol::queue::ring;
 use super::drain::Drain;
 use super::rate::Rate;
 use super::slots::Holder;
+use crate::ids::GuestProcess;
 use crate::vgpu::config::Config;
 use crate::vgpu::counters::Counters;
 use crate::vgpu::counters::count;
@@ -96,7 +97,7 @@ impl Parts<'_> {
     }
 
     /// All doorbells of a process, for good, and then its queues off the engines: nothing of them runs any more.
-    pub fn abort_all(&mut self, context: u32) {
+    pub fn abort_all(&mut self, context: GuestProcess) {
         let Ok(device) = self.objects.device(context) else { return };
         let doorbells: Vec<Handle> = device.doorbells.iter().map(|(handle, _)| handle).collect();
         for doorbell in doorbells {
@@ -182,7 +183,7 @@ impl Parts<'_> {
     ///
     /// # Errors
     /// There is no such queue.
-    pub fn notify(&mut self, context: u32, message: &Notify) -> Result<(), Refused> {
+    pub fn notify(&mut self, context: GuestProcess, message: &Notify) -> Result<(), Refused> {
         (message.flags == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
         let device = self.objects.device(context)?;
         let queue = device.queues.get(message.queue).ok_or(Status::InvalidHandle)?;
@@ -243,7 +244,7 @@ impl RingMemory {
         self,
         objects: &Objects,
         memory: &Memory,
-        context: u32,
+        context: GuestProcess,
     ) -> Result<AllocationId, Refused> {
         let Self { resource, va, bytes, writable } = self;
         let allocation = memory.attached_allocation(objects, context, resource)?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::ids::GuestProcess;
 use campanile_protocol::handle::Handle;
 
 /// How long a slot is not taken away that nothing was done through yet (UMS-77): long enough for a guest that was told
@@ -13,7 +14,7 @@ pub const MIN_HOLD: Duration = Duration::from_micros(50);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     /// The virtio-gpu context.
-    pub context: u32,
+    pub context: GuestProcess,
     /// The doorbell.
     pub doorbell: Handle,
 }
@@ -116,9 +117,10 @@ mod tests {
     use super::MIN_HOLD;
     use super::Slots;
     use super::Taken;
+    use crate::ids::GuestProcess;
 
     fn holder(index: u32) -> Holder {
-        Holder { context: 1, doorbell: Handle::new(index, 1) }
+        Holder { context: GuestProcess::new(1), doorbell: Handle::new(index, 1) }
     }
 
     #[test]

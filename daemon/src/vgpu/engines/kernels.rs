@@ -26,6 +26,7 @@ use zerocopy::IntoBytes;
 
 use super::slot::PendingKernel;
 use super::slot::WaitingMessage;
+use crate::ids::GuestProcess;
 use crate::vgpu::engines::sending::Flushed;
 use crate::vgpu::objects::kernel_source::KernelSource;
 use crate::vgpu::objects::kernel_source::SourceBytes;
@@ -177,7 +178,11 @@ impl Kernels<'_> {
     }
 
     /// Forgets a kernel, and its source, which messages about its end still hold.
-    pub(in crate::vgpu) fn drop_kernel(&mut self, context: u32, handle: Handle) -> Option<Arc<SourceBytes>> {
+    pub(in crate::vgpu) fn drop_kernel(
+        &mut self,
+        context: GuestProcess,
+        handle: Handle,
+    ) -> Option<Arc<SourceBytes>> {
         let device = self.vm.objects.device_mut(context).ok()?;
         let name = kernel_name(device.root.0, handle);
         let source = device.kernels.remove(handle)?;

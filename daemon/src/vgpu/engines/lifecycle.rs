@@ -4,6 +4,7 @@ use super::device_moves::mover;
 use super::kept_code::KeptCode;
 use super::room::Engines;
 use super::wakeup::Wakeup;
+use crate::ids::GuestProcess;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::config::Config;
 use crate::vgpu::journal::Journal;
@@ -133,7 +134,7 @@ impl Engines {
 
     /// The device of these buffers is in error or has ended: what its engine says of them concerns no device, least of
     /// all the next device of the same process.
-    pub(in crate::vgpu) fn disown_buffers(&mut self, objects: &mut Objects, context: u32) {
+    pub(in crate::vgpu) fn disown_buffers(&mut self, objects: &mut Objects, context: GuestProcess) {
         let mut ended = Vec::new();
         for slot in self.iter_mut() {
             let of_it =

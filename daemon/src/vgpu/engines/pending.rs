@@ -4,6 +4,7 @@ use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::page_table::SegmentId;
 
 use super::barrier::Barrier;
+use crate::ids::GuestProcess;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::ids::AllocationId;
@@ -28,7 +29,7 @@ pub enum Action {
     /// Raise a process's paging fence.
     PagingFence {
         /// The virtio-gpu context.
-        context: u32,
+        context: GuestProcess,
         /// Its address space: a later device of the same context has another.
         root: Root,
         /// The value.
@@ -73,7 +74,7 @@ pub enum Action {
     /// Let a process run that has come back.
     Return {
         /// The process.
-        context: u32,
+        context: GuestProcess,
         /// Its address space.
         root: Root,
     },
@@ -107,6 +108,8 @@ mod tests {
 
     use super::Action;
     use super::Pending;
+    use crate::ids::FrontContext;
+    use crate::ids::GuestProcess;
     use crate::vgpu::config::Config;
     use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::engines::barrier::Barrier;
@@ -172,20 +175,20 @@ mod tests {
     #[test]
     fn ums_128_an_answer_that_is_late_ends_no_work_of_the_next_context_of_the_same_number() {
         let (mut session, shared) = bench();
-        let origin = Origin { context: 5, slot: 0, sequence: 1, ring: 1, item: None };
-        session.create_context(5).unwrap();
+        let origin = Origin { context: GuestProcess::new(5), slot: 0, sequence: 1, ring: 1, item: None };
+        session.create_context(FrontContext::new(5)).unwrap();
         let late = session.vm.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
         let barrier = Barrier::raise(&mut session.vm.engines);
         Deferred::of(&mut session.vm).after(barrier, Action::Reply { origin: late, root: Root(1) });
-        session.destroy_context(5).unwrap();
-        session.create_context(5).unwrap();
+        session.destroy_context(FrontContext::new(5)).unwrap();
+        session.create_context(FrontContext::new(5)).unwrap();
         let next = session.vm.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
-        session.fence(5, 1, Token(9));
+        session.fence(FrontContext::new(5), 1, Token(9));
         acknowledge(&shared, block::PAGE_TABLE_ACK, 1);
         Deferred::of(&mut session.vm).run_pending();
         assert!(session.vm.engines.pending.is_empty());
         assert_eq!(due(&mut session), [0; 0], "its own work goes on");
-        session.vm.objects.end_item(5, 1, next.item);
+        session.vm.objects.end_item(GuestProcess::new(5), 1, next.item);
         assert_eq!(due(&mut session), [9]);
     }
 
@@ -237,7 +240,7 @@ mod tests {
         let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
         for (root, expected) in [(Root(root.0 + 1), 0), (root, 77)] {
             let origin = session.vm.objects.park(origin).unwrap_or_else(|refused| panic!("{}", refused.text));
-            session.fence(OWNER, 9, Token(5));
+            session.fence(FrontContext::new(OWNER.get()), 9, Token(5));
             Deferred::of(&mut session.vm).act(Action::Reply { origin, root });
             assert_eq!((sequence(&session), due(&mut session)), (expected, vec![5]));
         }

@@ -30,6 +30,7 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::kept_code::KeptCode;
 use super::outbox::Outbox;
+use crate::ids::GuestProcess;
 use crate::sched::alarm::Alarm;
 use crate::sched::turns::EngineId;
 use crate::vgpu::control::request::Request;
@@ -103,7 +104,7 @@ pub struct InFlight {
     /// Suspends of its context before it was handed over.
     pub suspends: u64,
     /// The virtio-gpu context that it belongs to, and the buffer; none once its device has ended.
-    pub owner: Option<(u32, Buffer)>,
+    pub owner: Option<(GuestProcess, Buffer)>,
 }
 
 #[derive(Debug)]
@@ -270,7 +271,7 @@ impl EngineSlot {
 
     /// Ends the process, and whatever it had; the buffers that it ran or was to run.
     #[must_use]
-    pub fn clear(&mut self, doorbells: u32) -> Vec<(u32, Buffer)> {
+    pub fn clear(&mut self, doorbells: u32) -> Vec<(GuestProcess, Buffer)> {
         // Reaped when dropped: from here on nothing of it touches memory (TDR-46).
         self.life = Life::Off;
         self.slots = Slots::new(doorbells);
@@ -331,7 +332,7 @@ impl EngineSlot {
 
     /// Whether the engine still has buffers of a context, whose entry with it this is, from before its last suspend. They come back,
     /// and what is handed over meanwhile would overtake them.
-    pub fn has_stale(&self, of: u32, handle: Handle, entry: u32) -> bool {
+    pub fn has_stale(&self, of: GuestProcess, handle: Handle, entry: u32) -> bool {
         let suspends = self.process().map_or(0, |process| process.contexts.suspends(entry));
         self.in_flight.iter().any(|flight| {
             flight.suspends != suspends
@@ -410,6 +411,7 @@ mod tests {
 
     use super::EngineSlot;
     use super::InFlight;
+    use crate::ids::GuestProcess;
     use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::slot::PendingKernel;
     use crate::vgpu::objects::message::Origin;
@@ -452,7 +454,13 @@ mod tests {
     fn tdr_55_an_engine_that_is_cleared_leaves_nothing_behind() {
         let mut slot = slot();
         spoil(&mut slot);
-        slot.run_list.add(3, (1, Handle(1)), Parameters::default(), Duration::ZERO, Duration::ZERO);
+        slot.run_list.add(
+            3,
+            (GuestProcess::new(1), Handle(1)),
+            Parameters::default(),
+            Duration::ZERO,
+            Duration::ZERO,
+        );
         slot.run_list.list(3, true, Duration::ZERO);
         let _none = slot.clear(4);
         assert!(is_clean(&slot) && slot.process().is_none() && !slot.has_devices());
@@ -500,7 +508,7 @@ mod tests {
         slot.forgetting.insert((1, 1));
         assert!(slot.owes_kernels());
         slot.forgetting.clear();
-        let origin = Origin { context: 1, slot: 0, sequence: 1, ring: 1, item: None };
+        let origin = Origin { context: GuestProcess::new(1), slot: 0, sequence: 1, ring: 1, item: None };
         slot.compiling.insert((1, 1), PendingKernel { origin, handle: Handle(1), number: 1 });
         assert!(slot.owes_kernels());
     }

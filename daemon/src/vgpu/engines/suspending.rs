@@ -3,13 +3,14 @@
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::handle::Handle;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::objects::message::Origin;
 
 /// A suspend that an engine has not reported yet, and what waits for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Suspending {
     /// The guest process.
-    pub context: u32,
+    pub context: GuestProcess,
     /// The context.
     pub handle: Handle,
     pub(in crate::vgpu) at: EngineAddress,

@@ -11,6 +11,7 @@
 
 use super::room::Engines;
 use super::suspending::Suspending;
+use crate::ids::GuestProcess;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::objects::processes::Objects;
 
@@ -27,7 +28,7 @@ use crate::vgpu::objects::message::Origin;
 #[must_use]
 pub struct Resumed {
     /// The guest process.
-    pub context: u32,
+    pub context: GuestProcess,
     /// The context.
     pub handle: Handle,
     /// Its engine.
@@ -40,7 +41,7 @@ impl Engines {
         &mut self,
         objects: &mut Objects,
         supervisor: &Supervisor,
-        context: u32,
+        context: GuestProcess,
         handle: Handle,
         reason: impl Fn(&mut Holds),
     ) -> Option<Suspending> {
@@ -61,7 +62,7 @@ impl Engines {
     pub(in crate::vgpu) fn unhold(
         &mut self,
         objects: &mut Objects,
-        context: u32,
+        context: GuestProcess,
         handle: Handle,
         reason: impl Fn(&mut Holds),
     ) -> Option<Resumed> {

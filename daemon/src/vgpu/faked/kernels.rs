@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::world::Asked;
 use super::world::World;
+use crate::ids::GuestProcess;
 use crate::vgpu::config::Config;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::engines::lifecycle::Lifecycle;
@@ -100,7 +101,8 @@ fn tdr_57_a_spare_compiles_one_kernel_a_look_and_is_asked_for_the_rest_when_it_t
 fn what_waits_for_an_engine_that_does_not_come_is_refused_but_for_ends_of_kernels_which_it_does_not_know() {
     let (mut world, handle) = with_kernel();
     Lifecycle::of(&mut world.session.vm).stop_engine(COMPUTE);
-    let origin = |slot: u32| Origin { context: 1, slot, sequence: 1000, ring: 0, item: None };
+    let origin =
+        |slot: u32| Origin { context: GuestProcess::new(1), slot, sequence: 1000, ring: 0, item: None };
     let messages =
         [(20, message::DESTROY_KERNEL, Named { handle }), (21, message::SUSPEND_CONTEXT, Named { handle })];
     for (slot, opcode, named) in messages {
@@ -114,14 +116,18 @@ fn what_waits_for_an_engine_that_does_not_come_is_refused_but_for_ends_of_kernel
     let answers = [20, 21].map(|slot| status(&world, Asked { of: 1, slot, sequence: 1000 }));
     assert_eq!(answers, [Some(Status::Ok.word()), Some(Status::NotSupported.word())]);
     assert!(world.session.vm.engines[COMPUTE.index()].waiting.is_empty());
-    assert_eq!(world.session.vm.objects.device(1).unwrap().kernels.iter().count(), 0, "the kernel is gone");
+    assert_eq!(
+        world.session.vm.objects.device(GuestProcess::new(1)).unwrap().kernels.iter().count(),
+        0,
+        "the kernel is gone"
+    );
 }
 
 #[test]
 fn tdr_57_kernels_of_devices_in_error_are_not_compiled_again() {
     let (mut world, _) = with_kernel();
     Devices::of(&mut world.session.vm)
-        .put_device_in_error(1, campanile_protocol::device_page::DEVICE_STOPPED);
+        .put_device_in_error(GuestProcess::new(1), campanile_protocol::device_page::DEVICE_STOPPED);
     world.fakes.conduct(NodeKind::Compute, Conduct::Dies);
     world.look();
     assert_eq!(world.fakes.started(), 2);

@@ -8,6 +8,7 @@ use campanile_protocol::handle::Handle;
 
 use super::world::Asked;
 use super::world::World;
+use crate::ids::GuestProcess;
 
 /// Where the buffers of a process lie: its number times this.
 const PROCESS: u64 = 1 << 32;
@@ -70,7 +71,7 @@ impl Model {
             (other.of, other.context) == (buffer.of, buffer.context) && !other.has_run && !other.is_excused
         });
         assert!(before.is_none(), "{va:#x} runs before {before:x?} of its context");
-        let device = world.session.vm.objects.device(buffer.of);
+        let device = world.session.vm.objects.device(GuestProcess::new(buffer.of));
         let device = device.unwrap_or_else(|_| panic!("{va:#x} runs, whose process has no device"));
         let at = super::world::COPY.index();
         assert_eq!(device.presence[at], Some(submission.process), "{va:#x} runs in another address space");
@@ -87,13 +88,13 @@ impl Model {
             let (done, applied, issued) =
                 (device.paging.done(), device.paging.applied, device.paging.issued());
             assert!(done <= applied && applied <= issued, "{done} {applied} {issued}");
-            let before = self.paging.insert(*of, done);
+            let before = self.paging.insert(of.get(), done);
             assert!(before.is_none_or(|before| before <= done), "the paging fence of {of} goes back");
             for (handle, context) in device.contexts.iter() {
                 let engine = world.session.vm.engines[context.at.index()].process();
                 let Some((entry, engine)) = context.entry.zip(engine) else { continue };
                 let fence = engine.contexts.suspends(entry);
-                let before = self.suspends.insert((*of, handle), fence);
+                let before = self.suspends.insert((of.get(), handle), fence);
                 assert!(
                     before.is_none_or(|before| before <= fence),
                     "the suspend fence of {handle:?} goes back"

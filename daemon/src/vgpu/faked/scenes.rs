@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::world::COPY;
 use super::world::World;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::tdr::recovery::Recovery;
 use crate::vgpu::testing::counted;
@@ -112,7 +113,7 @@ fn tdr_61_suspends_of_a_device_that_is_put_in_error_are_refused_and_those_of_ano
     world.turn(1);
     assert_eq!((world.answer(of_lost), world.answer(of_other)), (None, None));
     Devices::of(&mut world.session.vm)
-        .put_device_in_error(1, campanile_protocol::device_page::DEVICE_STOPPED);
+        .put_device_in_error(GuestProcess::new(1), campanile_protocol::device_page::DEVICE_STOPPED);
     let status = |world: &World, asked| world.answer(asked).map(|(status, _)| status);
     assert!(status(&world, of_lost).is_some_and(|status| status != Status::Ok.word()));
     assert_eq!(status(&world, of_other), None, "the other's is still under way");
@@ -162,7 +163,8 @@ fn mcdm_39_an_unmap_comes_after_the_buffers_before_it_and_before_those_after_it(
     let (va, size) = (0x100_0000, campanile_protocol::PAGE_SIZE);
     let map = MapMemory { resource: 100, flags: MAP_WRITABLE, offset: 0, va, size };
     world.ask(1, message::MAP_MEMORY, map.as_bytes());
-    let applied = |world: &World| world.session.vm.objects.device(1).unwrap().paging.applied;
+    let applied =
+        |world: &World| world.session.vm.objects.device(GuestProcess::new(1)).unwrap().paging.applied;
     let before = applied(&world);
     world.submit(1, queue, 8);
     world.ask(1, message::UNMAP_MEMORY, UnmapMemory { va, size }.as_bytes());
@@ -174,7 +176,7 @@ fn mcdm_39_an_unmap_comes_after_the_buffers_before_it_and_before_those_after_it(
     assert_eq!(applied(&world), before + 1);
     (0..3).for_each(|_| world.turn(1));
     assert_eq!(ran(&world), [16]);
-    let paging = &world.session.vm.objects.device(1).unwrap().paging;
+    let paging = &world.session.vm.objects.device(GuestProcess::new(1)).unwrap().paging;
     assert_eq!((paging.done(), paging.issued()), (before + 1, before + 1));
     assert!(world.asked.is_empty());
 }

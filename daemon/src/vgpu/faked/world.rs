@@ -29,6 +29,8 @@ use campanile_protocol::device_page::RESPONSE_SLOTS;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::sched::awake::Awake;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::config::Config;
@@ -117,9 +119,9 @@ impl World {
 
     /// A guest process with a device; its page is the blob of the same number.
     pub(super) fn open(&mut self, of: u32) {
-        self.session.create_context(of).unwrap();
+        self.session.create_context(FrontContext::new(of)).unwrap();
         self.session.blobs().create_vram_blob(of, DEVICE_PAGE_BYTES, false).unwrap();
-        self.session.blobs().attach(of, of).unwrap();
+        self.session.blobs().attach(FrontContext::new(of), of).unwrap();
         let (protocol_version, page_resource) = (PROTOCOL_VERSION, of);
         let create = CreateDevice { protocol_version, page_resource, page_offset: 0, page_va: PAGE_VA };
         self.ask(of, message::CREATE_DEVICE, create.as_bytes());
@@ -127,7 +129,7 @@ impl World {
 
     /// Ends a guest process, and its page.
     pub(super) fn close(&mut self, of: u32) {
-        self.session.destroy_context(of).unwrap();
+        self.session.destroy_context(FrontContext::new(of)).unwrap();
         self.session.blobs().unref_blob(of).unwrap();
     }
 
@@ -145,15 +147,15 @@ impl World {
         let header = FrameHeader { magic: MAGIC, size, opcode, slot, sequence };
         let frame = [header.as_bytes(), body].concat();
         let asked = Asked { of, slot, sequence };
-        self.session.submit(of, 0, &frame)?;
+        self.session.submit(FrontContext::new(of), 0, &frame)?;
         self.asked.insert(sequence, asked);
-        self.session.fence(of, 0, Token(sequence));
+        self.session.fence(FrontContext::new(of), 0, Token(sequence));
         Ok(asked)
     }
 
     /// Its answer, once it is there.
     pub(super) fn answer(&self, asked: Asked) -> Option<Answer> {
-        let page = self.session.vm.memory.page(&self.session.vm.objects, asked.of)?;
+        let page = self.session.vm.memory.page(&self.session.vm.objects, GuestProcess::new(asked.of))?;
         let at = device_page::response(asked.slot);
         let word = |offset: u64| page.word(at + offset).unwrap().load(Ordering::Acquire);
         let is_there = word(0) == asked.sequence;
@@ -229,12 +231,12 @@ impl World {
     }
 
     pub(super) fn is_active(&self, of: u32) -> bool {
-        self.session.vm.objects.active_device(of).is_ok()
+        self.session.vm.objects.active_device(GuestProcess::new(of)).is_ok()
     }
 
     /// A blob of one page that a process has.
     pub(super) fn blob(&mut self, of: u32, resource: u32) -> bool {
         self.session.blobs().create_vram_blob(resource, PAGE_SIZE, false).is_ok()
-            && self.session.blobs().attach(of, resource).is_ok()
+            && self.session.blobs().attach(FrontContext::new(of), resource).is_ok()
     }
 }

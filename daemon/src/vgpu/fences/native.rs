@@ -22,6 +22,7 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::table::FenceTable;
 use super::table::Named;
+use crate::ids::GuestProcess;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Refused;
@@ -41,7 +42,7 @@ pub(in crate::vgpu) struct Over {
     /// Of CPUs: to be answered with OK.
     pub(in crate::vgpu) of_cpu: Vec<NativeWait>,
     /// Of contexts, which are parked no more: guest process and context.
-    pub(in crate::vgpu) of_gpu: Vec<(u32, Handle)>,
+    pub(in crate::vgpu) of_gpu: Vec<(GuestProcess, Handle)>,
 }
 
 impl Over {
@@ -97,7 +98,7 @@ impl Opening {
         self,
         objects: &mut Objects,
         tables: &mut PageTables,
-        context: u32,
+        context: GuestProcess,
         va: u64,
         charge: Charge,
     ) -> Result<NativeFenceOpened, Refused> {
@@ -129,7 +130,7 @@ impl FenceTable {
     pub(in crate::vgpu) fn of_cpu(
         &self,
         objects: &Objects,
-        context: u32,
+        context: GuestProcess,
         handle: Handle,
     ) -> Result<u32, Refused> {
         let fence = objects.device(context)?.fences.get(handle).ok_or(Status::InvalidHandle)?;
@@ -190,7 +191,7 @@ pub(in crate::vgpu) fn smallest_wait(objects: &Objects, index: u32) -> Option<u6
 /// The process has no device, or no such handle.
 pub(in crate::vgpu) fn take_open(
     objects: &mut Objects,
-    context: u32,
+    context: GuestProcess,
     handle: Handle,
 ) -> Result<Closed, Refused> {
     let device = objects.device_mut(context)?;
@@ -219,6 +220,7 @@ mod tests {
     use super::Look;
     use super::smallest_wait;
     use super::take_open;
+    use crate::ids::GuestProcess;
     use crate::vgpu::fences::table::FenceTable;
     use crate::vgpu::objects::budget::Budget;
     use crate::vgpu::objects::budget::Charge;
@@ -249,17 +251,17 @@ mod tests {
             let mut process = Process::new(Arc::new(Budget::default()).process().unwrap()).unwrap();
             let page = DevicePage { allocation: AllocationId(0), offset: 0, va: 0, guest: None };
             process.device = Some(Device::new(page, tables.create_root().unwrap(), 0));
-            objects.processes.insert(context, process);
+            objects.processes.insert(GuestProcess::new(context), process);
         }
         objects
     }
 
-    fn device(objects: &mut Objects, context: u32) -> &mut Device {
-        objects.processes.get_mut(&context).unwrap().device.as_mut().unwrap()
+    fn device(objects: &mut Objects, of: u32) -> &mut Device {
+        objects.processes.get_mut(&GuestProcess::new(of)).unwrap().device.as_mut().unwrap()
     }
 
-    fn wait(context: u32, fence: Handle, index: u32, value: u64) -> NativeWait {
-        let origin = Origin { context, slot: 0, sequence: 1, ring: 1, item: None };
+    fn wait(of: u32, fence: Handle, index: u32, value: u64) -> NativeWait {
+        let origin = Origin { context: GuestProcess::new(of), slot: 0, sequence: 1, ring: 1, item: None };
         NativeWait { origin, fence, index, value }
     }
 
@@ -273,7 +275,7 @@ mod tests {
         let (index, global) = fences.create(kind, 0).unwrap();
         let opening = fences.named(index, global).unwrap_or_else(|refused| panic!("{}", refused.text));
         let va = VA + u64::from(index) * PAGE_SIZE;
-        let mapped = opening.map(objects, tables, 1, va, charge());
+        let mapped = opening.map(objects, tables, GuestProcess::new(1), va, charge());
         (index, mapped.unwrap_or_else(|refused| panic!("{}", refused.text)).fence)
     }
 
@@ -293,7 +295,7 @@ mod tests {
             let over = fences.take_over(&mut objects, index);
             assert_eq!((over.of_cpu.len(), over.of_gpu.len()), (of_cpu, of_gpu), "{value}");
             assert_eq!(over.is_empty(), of_cpu + of_gpu == 0);
-            assert!(over.of_gpu.iter().all(|unparked| *unparked == (2, CONTEXT)));
+            assert!(over.of_gpu.iter().all(|unparked| *unparked == (GuestProcess::new(2), CONTEXT)));
         }
         assert_eq!([index, other].map(|of| smallest_wait(&objects, of)), [None, Some(2)]);
     }
@@ -308,13 +310,14 @@ mod tests {
         let parked = |index| GpuWait { context: CONTEXT, index, value: 5 };
         device(&mut objects, 1).gpu_waits = vec![parked(index), parked(kept)];
         device(&mut objects, 2).gpu_waits = vec![parked(index)];
-        let closed = take_open(&mut objects, 1, handle).unwrap_or_else(|refused| panic!("{}", refused.text));
+        let closed = take_open(&mut objects, GuestProcess::new(1), handle)
+            .unwrap_or_else(|refused| panic!("{}", refused.text));
         assert_eq!((closed.fence.index, closed.fence.va), (index, VA + u64::from(index) * PAGE_SIZE));
         assert_eq!((closed.of_cpu.len(), closed.of_gpu.len()), (1, 1));
         assert_eq!(device(&mut objects, 1).native_waits, [wait(1, other, kept, 7)]);
         assert_eq!(device(&mut objects, 1).gpu_waits, [parked(kept)]);
         assert_eq!(device(&mut objects, 2).gpu_waits, [parked(index)], "another process waits on");
-        let again = take_open(&mut objects, 1, handle).map_err(|refused| refused.status);
+        let again = take_open(&mut objects, GuestProcess::new(1), handle).map_err(|refused| refused.status);
         assert_eq!(again.err(), Some(Status::InvalidHandle));
     }
 
@@ -326,10 +329,10 @@ mod tests {
         let (_, alone) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_INTRA_GPU);
         let of_cpu =
             |context, handle| fences.of_cpu(&objects, context, handle).map_err(|refused| refused.status);
-        assert_eq!(of_cpu(1, handle), Ok(index));
-        assert_eq!(of_cpu(1, alone), Err(Status::NotSupported));
-        assert_eq!(of_cpu(2, handle), Err(Status::InvalidHandle), "it has not opened it");
-        assert_eq!(of_cpu(3, handle), Err(Status::NoDevice));
+        assert_eq!(of_cpu(GuestProcess::new(1), handle), Ok(index));
+        assert_eq!(of_cpu(GuestProcess::new(1), alone), Err(Status::NotSupported));
+        assert_eq!(of_cpu(GuestProcess::new(2), handle), Err(Status::InvalidHandle), "it has not opened it");
+        assert_eq!(of_cpu(GuestProcess::new(3), handle), Err(Status::NoDevice));
     }
 
     #[test]
@@ -343,16 +346,17 @@ mod tests {
             let opened = opening.map(&mut objects, &mut tables, context, va, charge());
             opened.map(drop).map_err(|refused| refused.status)
         };
-        assert_eq!(open(1, va), Err(Status::InvalidAddress));
-        assert_eq!(open(2, va), Ok(()), "in another address space");
-        assert_eq!(open(1, va + PAGE_SIZE), Ok(()));
-        assert_eq!(open(3, va), Err(Status::NoDevice));
+        assert_eq!(open(GuestProcess::new(1), va), Err(Status::InvalidAddress));
+        assert_eq!(open(GuestProcess::new(2), va), Ok(()), "in another address space");
+        assert_eq!(open(GuestProcess::new(1), va + PAGE_SIZE), Ok(()));
+        assert_eq!(open(GuestProcess::new(3), va), Err(Status::NoDevice));
         // A mapping that is about to be there.
         let late = GpuMapping { size: PAGE_SIZE, allocation: AllocationId(1), offset: 0, writable: true };
         let changes = vec![Change::Map(va + 2 * PAGE_SIZE, late)];
         let operation = PagingOperation { value: 1, changes, charge: None };
         device(&mut objects, 1).paging.push(operation);
-        let opened = opening.map(&mut objects, &mut tables, 1, va + 2 * PAGE_SIZE, charge());
+        let opened =
+            opening.map(&mut objects, &mut tables, GuestProcess::new(1), va + 2 * PAGE_SIZE, charge());
         assert_eq!(opened.map_err(|refused| refused.status).err(), Some(Status::InvalidAddress));
         assert_eq!(
             fences.named(index + 1, Handle(1)).err().map(|refused| refused.status),
@@ -391,7 +395,7 @@ mod tests {
         let (shared, _) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
         let (own, _) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
         fences.open(shared);
-        let device = objects.take_device(1).unwrap();
+        let device = objects.take_device(GuestProcess::new(1)).unwrap();
         assert_eq!(fences.close_all(&device), [own]);
         assert!(fences.is_open(shared) && !fences.is_open(own));
     }

@@ -1,5 +1,7 @@
 //! What is known of guest processes that are away, or are to go.
 
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::orders::Errand;
 use crate::vgpu::engines::suspending::Suspending;
 use crate::vgpu::memory::blobs::Blob;
@@ -20,7 +22,7 @@ pub struct KeptBlob {
     /// The blob; one reference.
     pub blob: Blob,
     /// The process.
-    pub owner: u32,
+    pub owner: GuestProcess,
 }
 
 /// A process that is going: what its engines have to report first.
@@ -38,14 +40,14 @@ pub(in crate::vgpu) struct Leave {
     pub(in crate::vgpu) errand: Option<Errand>,
     pub(in crate::vgpu) until: Instant,
     /// Processes that were too late, once that is known: they see that their devices are lost, and close them.
-    pub(in crate::vgpu) lost: Option<Vec<u32>>,
+    pub(in crate::vgpu) lost: Option<Vec<GuestProcess>>,
 }
 
 /// All that is known of processes that are away.
 #[derive(Debug, Default)]
 pub struct Absences {
     /// The guest's name for a context, where the session's is another.
-    pub(in crate::vgpu) contexts: BTreeMap<u32, u32>,
+    pub(in crate::vgpu) contexts: BTreeMap<FrontContext, GuestProcess>,
     /// Blobs of those that are away, by name.
     pub(in crate::vgpu) kept: BTreeMap<u64, KeptBlob>,
     pub(in crate::vgpu) parking: Vec<Parking>,
@@ -67,30 +69,42 @@ impl Absences {
     }
 
     /// The session's name for a context of the guest's.
-    pub(in crate::vgpu) fn own_context(&self, objects: &Objects, context: u32) -> Result<u32, Refusal> {
+    pub(in crate::vgpu) fn own_context(
+        &self,
+        objects: &Objects,
+        context: FrontContext,
+    ) -> Result<GuestProcess, Refusal> {
         if let Some(own) = self.contexts.get(&context) {
             return Ok(*own);
         }
         let is_present = |process: &Process| process.away.is_none_or(|away| !away.is_gone);
-        let is_taken = self.contexts.values().any(|own| *own == context);
-        match objects.processes.get(&context).filter(|process| is_present(process) && !is_taken) {
-            Some(_) => Ok(context),
+        // The number is its own, unless another process is called by it.
+        let own = GuestProcess::new(context.get());
+        let is_taken = self.contexts.values().any(|taken| *taken == own);
+        match objects.processes.get(&own).filter(|process| is_present(process) && !is_taken) {
+            Some(_) => Ok(own),
             None => Err(Refusal::Context),
         }
     }
 
     /// A name for a new context that the guest calls `context`.
-    pub(in crate::vgpu) fn new_own_context(&mut self, objects: &Objects, context: u32) -> u32 {
-        if !objects.processes.contains_key(&context) {
-            return context;
+    pub(in crate::vgpu) fn new_own_context(
+        &mut self,
+        objects: &Objects,
+        context: FrontContext,
+    ) -> GuestProcess {
+        let same = GuestProcess::new(context.get());
+        if !objects.processes.contains_key(&same) {
+            return same;
         }
-        let own = (OWN_NAMES..).find(|own| !objects.processes.contains_key(own)).unwrap_or(u32::MAX);
+        let is_free = |own: &GuestProcess| !objects.processes.contains_key(own);
+        let own = (OWN_NAMES..).map(GuestProcess::new).find(is_free).unwrap_or(GuestProcess::new(u32::MAX));
         self.contexts.insert(context, own);
         own
     }
 
     /// Whether a process has parked its device, or is about to.
-    pub(in crate::vgpu) fn is_going(&self, objects: &Objects, own: u32) -> bool {
+    pub(in crate::vgpu) fn is_going(&self, objects: &Objects, own: GuestProcess) -> bool {
         objects.processes.get(&own).is_some_and(Process::is_away)
             || self.parking.iter().any(|parking| parking.origin.context == own)
     }

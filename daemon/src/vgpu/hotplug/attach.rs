@@ -13,6 +13,8 @@ use log::Level;
 use zerocopy::FromBytes;
 
 use super::absences::KeptBlob;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::guest_pages::GuestPages;
 use crate::vgpu::control::memory::blobs::Blobs;
@@ -28,7 +30,7 @@ impl Hotplug<'_> {
     /// ATTACH_DEVICE: the process that the guest calls `name` is one that was away.
     pub(in crate::vgpu) fn attach_device(
         &mut self,
-        name: u32,
+        name: FrontContext,
         origin: Origin,
         bytes: &[u8],
     ) -> Result<(), Refusal> {
@@ -77,7 +79,7 @@ impl Hotplug<'_> {
         &self,
         origin: Origin,
         bytes: &[u8],
-    ) -> Result<(u32, Vec<PagesAgain>), (Refusal, &'static str)> {
+    ) -> Result<(GuestProcess, Vec<PagesAgain>), (Refusal, &'static str)> {
         let wrong = |why| (Refusal::Parameter, why);
         let (message, rest) = AttachDevice::read_from_prefix(bytes).map_err(|_| wrong("it is too short"))?;
         let pages: Vec<PagesAgain> = rest
@@ -109,7 +111,12 @@ impl Hotplug<'_> {
     }
 
     /// Whether blobs of its own pages can be what they were, with the pages of others that it has made.
-    fn check_pages(&self, own: u32, new: u32, pages: &[PagesAgain]) -> Result<(), (Refusal, &'static str)> {
+    fn check_pages(
+        &self,
+        own: GuestProcess,
+        new: GuestProcess,
+        pages: &[PagesAgain],
+    ) -> Result<(), (Refusal, &'static str)> {
         let wrong = |why| (Refusal::Parameter, why);
         let mut resources = BTreeSet::new();
         for PagesAgain { name, resource, reserved } in pages {
@@ -155,7 +162,7 @@ impl Hotplug<'_> {
     }
 
     /// Its page is what the daemon decided, whatever the guest has put there meanwhile.
-    fn publish_device(&self, own: u32) {
+    fn publish_device(&self, own: GuestProcess) {
         let Ok(device) = self.vm.objects.device(own) else { return };
         let words: Vec<(Handle, DoorbellStatus)> =
             device.doorbells.iter().map(|(_, bell)| (bell.queue, bell.state.status())).collect();

@@ -9,6 +9,7 @@ use log::Level;
 use serde_json::json;
 
 use super::absences::Leave;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::memory::blobs::Blobs;
@@ -71,7 +72,7 @@ impl Hotplug<'_> {
     /// Processes of a device that is gone that cannot come back are ended: all that have not parked.
     pub fn end_present(&mut self) {
         let present = self.vm.objects.processes.iter().filter(|(_, process)| !process.is_away());
-        let present: Vec<u32> = present.map(|(own, _)| *own).collect();
+        let present: Vec<GuestProcess> = present.map(|(own, _)| *own).collect();
         present.into_iter().for_each(|own| self.end_process(own));
         self.away.contexts.clear();
         let away = self.vm.objects.processes.values_mut().filter_map(|process| process.away.as_mut());
@@ -93,7 +94,7 @@ impl Hotplug<'_> {
         if self.away.until.is_some_and(|until| until <= clock::now()) {
             self.away.until = None;
             let late = self.vm.objects.processes.iter().filter(|(_, process)| process.is_away());
-            let late: Vec<u32> = late.map(|(own, _)| *own).collect();
+            let late: Vec<GuestProcess> = late.map(|(own, _)| *own).collect();
             self.vm.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
             late.into_iter().for_each(|own| self.end_absent(own));
         }
@@ -122,7 +123,7 @@ impl Hotplug<'_> {
     /// Who has not parked its device loses it. Its driver has [`GRACE`] to let go of what the process has mapped.
     fn lose_present(&mut self) {
         let is_lost = |process: &Process| process.device.is_some() && !process.is_gone();
-        let lost: Vec<u32> = self
+        let lost: Vec<GuestProcess> = self
             .vm
             .objects
             .processes
@@ -150,7 +151,7 @@ impl Hotplug<'_> {
     }
 
     /// The operator may take the device away.
-    fn end_leave(&mut self, lost: &[u32]) {
+    fn end_leave(&mut self, lost: &[GuestProcess]) {
         let away = self.vm.objects.processes.values().filter(|process| process.is_away()).count();
         let answer = json!({ "parked": away, "lost": lost });
         let errand = self.away.leave.as_mut().and_then(|leave| leave.errand.take());

@@ -21,6 +21,8 @@ use zerocopy::IntoBytes;
 
 use super::absences::Absences;
 use super::absences::Parking;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::ledger::log::Key;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::memory::blobs::Blobs;
@@ -65,13 +67,13 @@ impl<'a> Hotplug<'a> {
 
 impl Hotplug<'_> {
     /// A context is closed: true where its process only goes away.
-    pub(in crate::vgpu) fn leaves_process(&mut self, own: u32) -> bool {
+    pub(in crate::vgpu) fn leaves_process(&mut self, own: GuestProcess) -> bool {
         let away = self.vm.objects.processes.get_mut(&own).and_then(|process| process.away.as_mut());
         away.map(|away| away.is_gone = true).is_some()
     }
 
     /// A process that is about to park has not its token yet, and ends: it cannot come back.
-    pub(in crate::vgpu) fn stop_parking(&mut self, own: u32) {
+    pub(in crate::vgpu) fn stop_parking(&mut self, own: GuestProcess) {
         let its: Vec<Parking> =
             self.away.parking.extract_if(.., |parking| parking.origin.context == own).collect();
         for parking in its {
@@ -155,7 +157,7 @@ impl Hotplug<'_> {
     }
 
     /// Its blobs are blobs like any other.
-    pub(in crate::vgpu) fn give_up_names(&mut self, own: u32) {
+    pub(in crate::vgpu) fn give_up_names(&mut self, own: GuestProcess) {
         let attached =
             self.vm.objects.processes.get(&own).map(|process| process.attached.keys().copied().collect());
         let attached: Vec<u32> = attached.unwrap_or_default();
@@ -167,17 +169,17 @@ impl Hotplug<'_> {
     }
 
     /// Ends a process that is away.
-    pub(in crate::vgpu) fn end_absent(&mut self, own: u32) {
+    pub(in crate::vgpu) fn end_absent(&mut self, own: GuestProcess) {
         self.end_process(own);
         Blobs::of(self.vm, self.away).drop_kept(own);
         count(&self.vm.counters.stayed_away);
     }
 
     /// Ends a guest process, and what it has.
-    pub(in crate::vgpu) fn end_process(&mut self, context: u32) {
+    pub(in crate::vgpu) fn end_process(&mut self, context: GuestProcess) {
         self.stop_parking(context);
         Devices::of(self.vm).end_device(context);
-        self.vm.config.ledger.remove(Key::Context(context));
+        self.vm.config.ledger.remove(Key::Context(FrontContext::new(context.get())));
         self.vm.objects.remove(context);
     }
 }

@@ -13,6 +13,7 @@ use campanile_protocol::page_table::SegmentId;
 use super::room::Memory;
 use super::room::Released;
 use crate::guest_ram::memory::fault_domain;
+use crate::ids::GuestProcess;
 use crate::vgpu::journal::Journal;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::device_page::GuestPage;
@@ -97,7 +98,7 @@ impl Memory {
     pub(in crate::vgpu) fn map_one(
         &mut self,
         objects: &mut Objects,
-        context: u32,
+        context: GuestProcess,
         message: &MapMemory,
     ) -> Result<Option<Change>, Refused> {
         (message.flags & !MAP_WRITABLE == 0).or(Status::InvalidParameter)?;
@@ -116,7 +117,7 @@ impl Memory {
     pub(in crate::vgpu) fn map_range(
         &mut self,
         objects: &mut Objects,
-        context: u32,
+        context: GuestProcess,
         va: u64,
         mapping: GpuMapping,
     ) -> Result<Option<Change>, Refused> {

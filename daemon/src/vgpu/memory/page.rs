@@ -12,6 +12,7 @@ use super::dirty::Dirty;
 use super::room::Memory;
 use super::vidmm::allocations::Allocations;
 use crate::guest_ram::mark::MarkGuestRam;
+use crate::ids::GuestProcess;
 use crate::ledger::page::PagePlace;
 use crate::vgpu::objects::device_page::DevicePage;
 use crate::vgpu::objects::device_page::GuestPage;
@@ -96,12 +97,18 @@ impl PageView {
 
 impl Memory {
     /// The device page of a process.
-    pub(in crate::vgpu) fn page(&self, objects: &Objects, context: u32) -> Option<PageView> {
+    pub(in crate::vgpu) fn page(&self, objects: &Objects, context: GuestProcess) -> Option<PageView> {
         objects.device(context).ok()?.page.view(&self.allocations, &self.dirty)
     }
 
     /// Stores a word of a process's device page.
-    pub(in crate::vgpu) fn store_page_word(&self, objects: &Objects, context: u32, offset: u64, value: u64) {
+    pub(in crate::vgpu) fn store_page_word(
+        &self,
+        objects: &Objects,
+        context: GuestProcess,
+        offset: u64,
+        value: u64,
+    ) {
         if let Some(page) = self.page(objects, context) {
             page.store(offset, value);
         }

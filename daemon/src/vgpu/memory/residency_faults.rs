@@ -8,6 +8,7 @@ use campanile_host_gpu::memory::page_table::writer::Root;
 
 use super::shown::Shown;
 use super::vidmm::allocations::Allocations;
+use crate::ids::GuestProcess;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Origin;
@@ -58,7 +59,7 @@ pub struct Residency {
     /// Where each allocation is in page tables.
     pub shown: Shown,
     /// Processes with paging operations that wait.
-    pub paging: BTreeSet<u32>,
+    pub paging: BTreeSet<GuestProcess>,
     /// MAP_BLOB commands for what is just being evicted.
     pub deferred: Vec<(u32, u64, Token)>,
     pub(in crate::vgpu) wants: Vec<Want>,
@@ -91,7 +92,7 @@ impl Residency {
     }
 
     /// Takes the MAKE_RESIDENT messages of a device that wait.
-    pub fn take_waiters(&mut self, context: u32) -> Vec<Waiter> {
+    pub fn take_waiters(&mut self, context: GuestProcess) -> Vec<Waiter> {
         self.waiters.extract_if(.., |waiter| waiter.origin.context == context).collect()
     }
 
@@ -105,7 +106,7 @@ impl Residency {
     }
 
     /// MAKE_RESIDENT messages of a device that wait.
-    pub fn waiter_count(&self, context: u32) -> usize {
+    pub fn waiter_count(&self, context: GuestProcess) -> usize {
         self.waiters.iter().filter(|waiter| waiter.origin.context == context).count()
     }
 

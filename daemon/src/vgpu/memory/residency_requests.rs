@@ -5,6 +5,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::BUDGET;
 
 use super::room::Memory;
+use crate::ids::GuestProcess;
 use crate::vgpu::memory::vidmm::quota::Account;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Checked;
@@ -24,7 +25,7 @@ impl Memory {
     pub(in crate::vgpu) fn named(
         &self,
         objects: &Objects,
-        context: u32,
+        context: GuestProcess,
         resources: &[u32],
     ) -> Result<Vec<AllocationId>, Refused> {
         resources.iter().map(|resource| self.attached_allocation(objects, context, *resource)).collect()
@@ -34,7 +35,7 @@ impl Memory {
     pub(in crate::vgpu) fn hold_resident(
         &mut self,
         objects: &mut Objects,
-        context: u32,
+        context: GuestProcess,
         id: AllocationId,
     ) -> Result<(), Refused> {
         if let Some(hold) = objects.device_mut(context)?.holds.get_mut(&id) {
@@ -50,7 +51,7 @@ impl Memory {
     pub(in crate::vgpu) fn let_go(
         &mut self,
         objects: &mut Objects,
-        context: u32,
+        context: GuestProcess,
         id: AllocationId,
     ) -> Result<(), Refused> {
         let holds = &mut objects.device_mut(context)?.holds;

@@ -36,6 +36,7 @@ use campanile_protocol::page_table::FIRST_ADDRESS;
 
 use super::vidmm::allocations::MemoryError;
 use super::vidmm::ranges::Ranges;
+use crate::ids::GuestProcess;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::save_area::SaveArea;
@@ -75,7 +76,7 @@ pub struct Areas {
     root: Root,
     addresses: Ranges,
     by_address: BTreeMap<u64, SaveArea>,
-    owners: BTreeMap<AllocationId, (u32, AreaOwner)>,
+    owners: BTreeMap<AllocationId, (GuestProcess, AreaOwner)>,
 }
 
 impl Areas {
@@ -98,11 +99,16 @@ impl Areas {
     }
 
     /// Gives an allocation an address, as an area of a guest process; `None` where there is no address.
-    pub fn admit(&mut self, allocation: AllocationId, of: u32, owner: AreaOwner) -> Option<SaveArea> {
+    pub fn admit(
+        &mut self,
+        allocation: AllocationId,
+        of: GuestProcess,
+        owner: AreaOwner,
+    ) -> Option<SaveArea> {
         let kind = owner.kind();
         let area = SaveArea { allocation, va: self.addresses.allocate(kind.bytes())?, kind };
         self.by_address.insert(area.va, area);
-        self.owners.insert(allocation, (of, owner));
+        self.owners.insert(allocation, (GuestProcess::new(of.get()), owner));
         Some(area)
     }
 
@@ -124,7 +130,7 @@ impl Areas {
     }
 
     /// Whose an allocation is, if it is an area: guest process, and which of it.
-    pub fn owner(&self, allocation: AllocationId) -> Option<(u32, AreaOwner)> {
+    pub fn owner(&self, allocation: AllocationId) -> Option<(GuestProcess, AreaOwner)> {
         self.owners.get(&allocation).copied()
     }
 
@@ -153,6 +159,7 @@ mod tests {
 
     use super::AreaOwner;
     use super::Areas;
+    use crate::ids::GuestProcess;
     use crate::vgpu::objects::ids::AllocationId;
 
     #[test]
@@ -170,20 +177,27 @@ mod tests {
     fn pre_31_areas_lie_beside_each_other_and_are_found_by_their_addresses_until_they_are_nobodys() {
         let mut tables = PageTables::new().unwrap();
         let mut areas = Areas::new(&mut tables).unwrap();
-        let shared = areas.admit(AllocationId(1), 7, AreaOwner::Device).unwrap();
-        let own = areas.admit(AllocationId(2), 7, AreaOwner::Context(Handle::new(0, 1))).unwrap();
+        let shared = areas.admit(AllocationId(1), GuestProcess::new(7), AreaOwner::Device).unwrap();
+        let own = areas
+            .admit(AllocationId(2), GuestProcess::new(7), AreaOwner::Context(Handle::new(0, 1)))
+            .unwrap();
         for area in [shared, own] {
             assert_eq!(areas.at(area.va), Some(area));
             assert_eq!(areas.at(area.va + area.kind.bytes() - 1), Some(area));
         }
-        assert_eq!(areas.owner(AllocationId(1)), Some((7, AreaOwner::Device)));
+        assert_eq!(areas.owner(AllocationId(1)), Some((GuestProcess::new(7), AreaOwner::Device)));
         areas.disown(own);
         assert_eq!((areas.at(own.va), areas.owner(AllocationId(2))), (None, None));
-        let next = areas.admit(AllocationId(3), 7, AreaOwner::Context(Handle::new(0, 2))).unwrap();
+        let next = areas
+            .admit(AllocationId(3), GuestProcess::new(7), AreaOwner::Context(Handle::new(0, 2)))
+            .unwrap();
         assert_ne!(next.va, own.va, "engines may still come to it");
         areas.disown(next);
         areas.release(next);
         areas.release(own);
-        assert_eq!(areas.admit(AllocationId(4), 7, AreaOwner::Device).unwrap().kind, AreaKind::Device);
+        assert_eq!(
+            areas.admit(AllocationId(4), GuestProcess::new(7), AreaOwner::Device).unwrap().kind,
+            AreaKind::Device
+        );
     }
 }

@@ -5,6 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::budget::OverBudget;
 use super::timeline::Item;
+use crate::ids::GuestProcess;
 
 /// Bytes of a message or buffer that is begun and not done: itself, its place in its queue and on its timeline.
 pub(in crate::vgpu) const WORK_BYTES: u64 = 256;
@@ -13,7 +14,7 @@ pub(in crate::vgpu) const WORK_BYTES: u64 = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// The virtio-gpu context.
-    pub context: u32,
+    pub context: GuestProcess,
     /// Response slot.
     pub slot: u32,
     /// The guest's number.

@@ -25,12 +25,13 @@ use super::spans::Spans;
 use super::timeline::Item;
 use super::timeline::Timeline;
 use super::timeline::Token;
+use crate::ids::GuestProcess;
 
 /// The guest processes of a VM, by the session's number of each, and what is due to be answered.
 #[derive(Debug, Default)]
 pub struct Objects {
     /// The processes. One that is detached keeps its number.
-    pub processes: BTreeMap<u32, Process>,
+    pub processes: BTreeMap<GuestProcess, Process>,
     /// What is due to be answered, in order.
     pub due: Vec<(Token, Result<(), Refusal>)>,
     /// Bytes of kernel sources.
@@ -49,7 +50,7 @@ pub struct Objects {
 impl Objects {
     /// Takes a process that has ended out: all its fences are due, and no later process of its number gets numbers of its
     /// work. Its device has ended before.
-    pub fn remove(&mut self, context: u32) {
+    pub fn remove(&mut self, context: GuestProcess) {
         let Some(mut process) = self.processes.remove(&context) else { return };
         self.spans.gone(context);
         for timeline in process.timelines.values_mut() {
@@ -59,7 +60,7 @@ impl Objects {
     }
 
     /// Takes the device of a process out, which ends: kernels of its next device get later generations.
-    pub fn take_device(&mut self, context: u32) -> Option<Device> {
+    pub fn take_device(&mut self, context: GuestProcess) -> Option<Device> {
         let device = self.processes.get_mut(&context)?.device.take()?;
         self.kernel_generation = self.kernel_generation.max(device.kernels.last_generation());
         Some(device)
@@ -72,7 +73,7 @@ impl Objects {
 
     /// Signals `token` when the timeline `ring` of a process comes to it; at once where there is no such process, or that
     /// is detached: it waits with its next device.
-    pub fn fence(&mut self, context: u32, ring: u8, token: Token) {
+    pub fn fence(&mut self, context: GuestProcess, ring: u8, token: Token) {
         match self.processes.get_mut(&context).filter(|process| !process.is_away()) {
             Some(process) => {
                 let last = self.last_item;
@@ -87,7 +88,7 @@ impl Objects {
     ///
     /// # Errors
     /// It has none.
-    pub fn device(&self, context: u32) -> Result<&Device, Refused> {
+    pub fn device(&self, context: GuestProcess) -> Result<&Device, Refused> {
         let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
         process.device.as_ref().ok_or_else(|| Status::NoDevice.into())
     }
@@ -96,7 +97,7 @@ impl Objects {
     ///
     /// # Errors
     /// As [`Self::device`].
-    pub fn device_mut(&mut self, context: u32) -> Result<&mut Device, Refused> {
+    pub fn device_mut(&mut self, context: GuestProcess) -> Result<&mut Device, Refused> {
         let process = self.processes.get_mut(&context).ok_or(Status::NoDevice)?;
         process.device.as_mut().ok_or_else(|| Status::NoDevice.into())
     }
@@ -105,19 +106,19 @@ impl Objects {
     ///
     /// # Errors
     /// It has none, or that is lost.
-    pub fn active_device(&self, context: u32) -> Result<&Device, Refused> {
+    pub fn active_device(&self, context: GuestProcess) -> Result<&Device, Refused> {
         let device = self.device(context)?;
         if device.is_active() { Ok(device) } else { Err(Status::DeviceLost.into()) }
     }
 
     /// All contexts there are: guest process and handle.
-    pub fn all_contexts(&self) -> Vec<(u32, Handle)> {
+    pub fn all_contexts(&self) -> Vec<(GuestProcess, Handle)> {
         let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         devices.flat_map(|(of, device)| device.contexts.iter().map(move |(handle, _)| (of, handle))).collect()
     }
 
     /// Whose queue an entry of an engine's queue table is: context and queue.
-    pub fn owner_of_hw_queue(&self, at: EngineAddress, hw_queue: u16) -> Option<(u32, Handle)> {
+    pub fn owner_of_hw_queue(&self, at: EngineAddress, hw_queue: u16) -> Option<(GuestProcess, Handle)> {
         self.processes.iter().find_map(|(context, process)| {
             let device = process.device.as_ref()?;
             let mut doorbells = device.doorbells.iter();
@@ -128,7 +129,7 @@ impl Objects {
     }
 
     /// Whose context an entry of an engine's context table is: guest process and context.
-    pub fn owner_of_entry(&self, at: EngineAddress, entry: u32) -> Option<(u32, Handle)> {
+    pub fn owner_of_entry(&self, at: EngineAddress, entry: u32) -> Option<(GuestProcess, Handle)> {
         let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         let mut all = devices.flat_map(|(of, device)| device.contexts.iter().map(move |it| (of, it)));
         let found = all.find(|(_, (_, context))| context.at == at && context.entry == Some(entry));
@@ -139,7 +140,7 @@ impl Objects {
     ///
     /// # Errors
     /// There is no such process, or the VM's budget is used up.
-    pub fn charge(&self, context: u32, kind: Kind, bytes: u64) -> Result<Charge, Refused> {
+    pub fn charge(&self, context: GuestProcess, kind: Kind, bytes: u64) -> Result<Charge, Refused> {
         let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
         Ok(process.purse.charge(kind, bytes)?)
     }
@@ -168,7 +169,7 @@ impl Objects {
     }
 
     /// Ends a piece of work on a timeline; fences behind it may be due.
-    pub fn end_item(&mut self, context: u32, ring: u8, item: Option<Item>) {
+    pub fn end_item(&mut self, context: GuestProcess, ring: u8, item: Option<Item>) {
         let Some(process) = self.processes.get_mut(&context) else { return };
         let Some(timeline) = process.timelines.get_mut(&ring) else { return };
         if let Some(item) = item {
@@ -181,7 +182,11 @@ impl Objects {
     }
 
     /// Cancels what a suspended context holds for an ordinary queue that is to be destroyed: it would wait for ever.
-    pub(in crate::vgpu) fn cancel_held(&mut self, context: u32, queue: Handle) -> Result<(), Refused> {
+    pub(in crate::vgpu) fn cancel_held(
+        &mut self,
+        context: GuestProcess,
+        queue: Handle,
+    ) -> Result<(), Refused> {
         let device = self.device_mut(context)?;
         let of_queue = device.queues.get(queue).ok_or(Status::InvalidHandle)?;
         if matches!(of_queue.kind, QueueKind::UserMode { .. }) {

@@ -18,6 +18,7 @@ use tracing::debug_span;
 use tracing::field::Empty;
 use tracing::info_span;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::timeline::Item;
 
@@ -37,7 +38,7 @@ pub fn adapter_reset(vgpu: &str, cause: &str) -> Span {
 const KEPT: usize = 1 << 16;
 
 /// A buffer by its guest process, and by the timeline and the place there that end with it.
-pub type Work = (u32, u8, Item);
+pub type Work = (GuestProcess, u8, Item);
 
 /// What ends first stands first.
 #[derive(Debug)]
@@ -55,35 +56,35 @@ pub struct Spans {
 
 impl Spans {
     /// A buffer was submitted.
-    pub fn submitted(&mut self, vgpu: &str, process: u32, at: EngineAddress, buffer: &Buffer) {
+    pub fn submitted(&mut self, vgpu: &str, process: GuestProcess, at: EngineAddress, buffer: &Buffer) {
         let Some(item) = buffer.item else { return };
-        let whole = debug_span!(target: TARGET, parent: None, "submission", vgpu, node = %at, process,
+        let whole = debug_span!(target: TARGET, parent: None, "submission", vgpu, node = %at, process = process.get(),
                                 queue = buffer.queue.0, fence = buffer.fence_value, fault = Empty);
         if !whole.is_disabled() && self.submissions.len() < KEPT {
             self.submissions.insert((process, buffer.ring, item), Submission { run: Span::none(), whole });
         }
     }
 
-    fn of(&mut self, process: u32, buffer: &Buffer) -> Option<&mut Submission> {
+    fn of(&mut self, process: GuestProcess, buffer: &Buffer) -> Option<&mut Submission> {
         self.submissions.get_mut(&(process, buffer.ring, buffer.item?))
     }
 
     /// An engine was given it.
-    pub fn given(&mut self, process: u32, buffer: &Buffer) {
+    pub fn given(&mut self, process: GuestProcess, buffer: &Buffer) {
         if let Some(submission) = self.of(process, buffer) {
             submission.run = debug_span!(target: TARGET, parent: &submission.whole, "run");
         }
     }
 
     /// The engine has handed it back.
-    pub fn handed_back(&mut self, process: u32, buffer: &Buffer) {
+    pub fn handed_back(&mut self, process: GuestProcess, buffer: &Buffer) {
         if let Some(submission) = self.of(process, buffer) {
             submission.run = Span::none();
         }
     }
 
     /// The engine has run it into a fault, if this is not 0.
-    pub fn ran(&mut self, process: u32, buffer: &Buffer, fault: u32) {
+    pub fn ran(&mut self, process: GuestProcess, buffer: &Buffer, fault: u32) {
         if let Some(submission) = self.of(process, buffer).filter(|_| fault != 0) {
             submission.whole.record("fault", fault);
         }
@@ -95,7 +96,7 @@ impl Spans {
     }
 
     /// All of this process has ended.
-    pub fn gone(&mut self, process: u32) {
+    pub fn gone(&mut self, process: GuestProcess) {
         self.submissions.retain(|(of, ..), _| *of != process);
     }
 

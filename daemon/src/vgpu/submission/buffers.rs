@@ -19,6 +19,7 @@ use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::handle::Handle;
 use log::Level;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::slot::InFlight;
 use crate::vgpu::objects::ids::AllocationId;
@@ -47,7 +48,7 @@ impl<'a> Submission<'a> {
 impl Submission<'_> {
     /// Puts a context on the run list of its engine, where it has something to run and may run it. What an engine still
     /// has of it from before its last suspend comes back first.
-    pub(in crate::vgpu) fn list_context(&mut self, of: u32, handle: Handle) {
+    pub(in crate::vgpu) fn list_context(&mut self, of: GuestProcess, handle: Handle) {
         let now = self.vm.engines.now();
         let Ok(device) = self.vm.objects.device_mut(of) else { return };
         let Device { contexts, paging, .. } = device;
@@ -67,7 +68,7 @@ impl Submission<'_> {
     }
 
     /// Takes a context off the run list until it is tried again: its first buffer waits.
-    pub(in crate::vgpu) fn block_context(&mut self, of: u32, handle: Handle) {
+    pub(in crate::vgpu) fn block_context(&mut self, of: GuestProcess, handle: Handle) {
         let now = self.vm.engines.now();
         let context = self.vm.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
         let Some(context) = context else { return };
@@ -79,7 +80,7 @@ impl Submission<'_> {
     }
 
     /// Takes a context off the run list of its node.
-    pub(in crate::vgpu) fn unlist_context(&mut self, of: u32, handle: Handle) {
+    pub(in crate::vgpu) fn unlist_context(&mut self, of: GuestProcess, handle: Handle) {
         let now = self.vm.engines.now();
         let Ok(device) = self.vm.objects.device(of) else { return };
         let Some((at, entry)) = device.contexts.get(handle).and_then(|it| Some((it.at, it.entry?))) else {
@@ -114,7 +115,7 @@ impl Submission<'_> {
     }
 
     /// A context is not given to its engine before its save areas are there.
-    fn leave_out(&mut self, of: u32, handle: Handle, entry: u32, now: Duration) {
+    fn leave_out(&mut self, of: GuestProcess, handle: Handle, entry: u32, now: Duration) {
         let at = self.vm.objects.device_mut(of).ok().and_then(|device| {
             let context = device.contexts.get_mut(handle)?;
             context.listed = false;
@@ -126,7 +127,7 @@ impl Submission<'_> {
     }
 
     /// The first buffer of a context that may run, and whether there are more.
-    fn take_buffer(&mut self, of: u32, handle: Handle) -> (Option<Buffer>, bool) {
+    fn take_buffer(&mut self, of: GuestProcess, handle: Handle) -> (Option<Buffer>, bool) {
         let Ok(Device { contexts, paging, .. }) = self.vm.objects.device_mut(of) else {
             return (None, false);
         };
@@ -142,7 +143,7 @@ impl Submission<'_> {
     }
 
     /// Gives one buffer to the engine, whose hardware queue has room.
-    fn hand_over(&mut self, at: EngineAddress, of: u32, entry: u32, buffer: Buffer) {
+    fn hand_over(&mut self, at: EngineAddress, of: GuestProcess, entry: u32, buffer: Buffer) {
         let now = self.vm.engines.now();
         let presence = self.vm.objects.device(of).ok().and_then(|device| device.presence[at.index()]);
         let slot = &mut self.vm.engines[at.index()];

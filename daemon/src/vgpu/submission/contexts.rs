@@ -15,6 +15,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
 use zerocopy::IntoBytes;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::slot::WaitingMessage;
@@ -77,7 +78,12 @@ impl Lifecycle<'_> {
     }
 
     /// Makes a context with this save area, and its process, known to an engine; the context's entry there.
-    fn introduce_areas(&mut self, of: u32, at: EngineAddress, area: SaveArea) -> Result<u32, Refused> {
+    fn introduce_areas(
+        &mut self,
+        of: GuestProcess,
+        at: EngineAddress,
+        area: SaveArea,
+    ) -> Result<u32, Refused> {
         Submission::of(self.vm).ensure_presence(of, at)?;
         let engine = self.vm.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         engine
@@ -129,7 +135,7 @@ impl Submission<'_> {
     /// Makes the process known to an engine.
     pub(in crate::vgpu) fn ensure_presence(
         &mut self,
-        context: u32,
+        context: GuestProcess,
         at: EngineAddress,
     ) -> Result<u32, Refused> {
         let device = self.vm.objects.device(context)?;
@@ -154,7 +160,12 @@ impl Submission<'_> {
     }
 
     /// Takes one reason to hold a context back; with the last one gone, it runs again.
-    pub(in crate::vgpu) fn unhold(&mut self, context: u32, handle: Handle, reason: impl Fn(&mut Holds)) {
+    pub(in crate::vgpu) fn unhold(
+        &mut self,
+        context: GuestProcess,
+        handle: Handle,
+        reason: impl Fn(&mut Holds),
+    ) {
         let resumed = self.vm.engines.unhold(&mut self.vm.objects, context, handle, reason);
         if let Some(Resumed { context, handle, at }) = resumed {
             self.list_context(context, handle);

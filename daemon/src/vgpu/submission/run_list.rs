@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::ids::GuestProcess;
 use campanile_host_gpu::sched::parameters::Parameters;
 use campanile_host_gpu::sched::parameters::Settings;
 use campanile_host_gpu::sched::policy::Current;
@@ -31,7 +32,7 @@ const FIRST_GUESS: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 struct Member {
     /// Guest process and context.
-    owner: (u32, Handle),
+    owner: (GuestProcess, Handle),
     is_listed: bool,
     /// Whether it is to be listed again after a while.
     is_blocked: bool,
@@ -85,7 +86,7 @@ impl RunList {
     pub fn add(
         &mut self,
         entry: u32,
-        owner: (u32, Handle),
+        owner: (GuestProcess, Handle),
         parameters: Parameters,
         used: Duration,
         now: Duration,
@@ -195,7 +196,7 @@ impl RunList {
     }
 
     /// Whose buffer is the next: guest process, context, entry.
-    pub fn next(&mut self, now: Duration) -> Option<(u32, Handle, u32)> {
+    pub fn next(&mut self, now: Duration) -> Option<(GuestProcess, Handle, u32)> {
         if self.listed == 0 {
             return None;
         }
@@ -288,6 +289,7 @@ mod tests {
     use campanile_protocol::handle::Handle;
 
     use super::RunList;
+    use crate::ids::GuestProcess;
 
     fn at(microseconds: u64) -> Duration {
         Duration::from_micros(microseconds)
@@ -298,7 +300,13 @@ mod tests {
             let mut list = RunList::new(choice.make(), &Settings::default());
             for (entry, band) in (0..).zip(bands) {
                 let parameters = Parameters { group: u64::from(entry), band, ..Parameters::default() };
-                list.add(entry, (entry, Handle(u64::from(entry) + 1)), parameters, at(0), at(0));
+                list.add(
+                    entry,
+                    (GuestProcess::new(entry), Handle(u64::from(entry) + 1)),
+                    parameters,
+                    at(0),
+                    at(0),
+                );
             }
             list
         });

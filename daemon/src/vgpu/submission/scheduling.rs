@@ -12,6 +12,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use std::time::Duration;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::objects::class::ProcessClass;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Handled;
@@ -114,16 +115,21 @@ impl Submission<'_> {
     }
 
     /// How a context is scheduled now.
-    fn parameters_of(&self, of: u32, handle: Handle) -> Option<Parameters> {
+    fn parameters_of(&self, of: GuestProcess, handle: Handle) -> Option<Parameters> {
         let device = self.vm.objects.device(of).ok()?;
         let context = device.contexts.get(handle)?;
         let of_class = Parameters { band: device.class.band(), ..Parameters::default() };
         let own = context.scheduling.unwrap_or(of_class);
-        Some(Parameters { group: u64::from(of), weight: device.class.weight(), ..own })
+        Some(Parameters { group: u64::from(of.get()), weight: device.class.weight(), ..own })
     }
 
     /// Tells the engine of a new context how it is scheduled, before it has any work (PRE-70).
-    pub(in crate::vgpu) fn introduce_context(&mut self, at: EngineAddress, entry: u32, owner: (u32, Handle)) {
+    pub(in crate::vgpu) fn introduce_context(
+        &mut self,
+        at: EngineAddress,
+        entry: u32,
+        owner: (GuestProcess, Handle),
+    ) {
         let now = self.vm.engines.now();
         let Some(parameters) = self.parameters_of(owner.0, owner.1) else { return };
         let slot = &mut self.vm.engines[at.index()];
@@ -134,7 +140,7 @@ impl Submission<'_> {
     }
 
     /// It is scheduled otherwise from now on (PRE-69).
-    fn reschedule(&mut self, of: u32, handle: Handle) {
+    fn reschedule(&mut self, of: GuestProcess, handle: Handle) {
         let now = self.vm.engines.now();
         let Some(parameters) = self.parameters_of(of, handle) else { return };
         let context = self.vm.objects.device(of).ok().and_then(|device| device.contexts.get(handle));

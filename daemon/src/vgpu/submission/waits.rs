@@ -1,5 +1,6 @@
 //! Waits for fences: answered when the value is there, and looked at when an engine, a CPU or a reset may have changed it.
 
+use crate::ids::GuestProcess;
 use crate::vgpu::fences::native::Look;
 use crate::vgpu::fences::native::smallest_wait;
 use crate::vgpu::objects::message::Refused;
@@ -101,7 +102,7 @@ impl Waits<'_> {
     }
 
     /// A device in error waits no more, and others go on (UMS-140).
-    pub(in crate::vgpu) fn lose_native_waits(&mut self, context: u32) {
+    pub(in crate::vgpu) fn lose_native_waits(&mut self, context: GuestProcess) {
         let Ok(device) = self.vm.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.native_waits) {
             let text = "the device is in error".to_owned();
@@ -111,7 +112,7 @@ impl Waits<'_> {
     }
 
     /// What a device in error had parked was cancelled.
-    pub(in crate::vgpu) fn lose_gpu_waits(&mut self, context: u32) {
+    pub(in crate::vgpu) fn lose_gpu_waits(&mut self, context: GuestProcess) {
         let Ok(device) = self.vm.objects.device_mut(context) else { return };
         for wait in std::mem::take(&mut device.gpu_waits) {
             self.release_native_waiters(wait.index);
@@ -138,7 +139,7 @@ impl Waits<'_> {
 
     /// Answers the waits of a queue that are over, and has the engine watch for the next (UMS-133, UMS-135,
     /// UMS-137).
-    pub(in crate::vgpu) fn release_waiters(&mut self, context: u32, queue: Handle) {
+    pub(in crate::vgpu) fn release_waiters(&mut self, context: GuestProcess, queue: Handle) {
         loop {
             let Ok(device) = self.vm.objects.device(context) else { return };
             let waits = device.waits.iter().filter(|wait| wait.queue == queue);
@@ -160,7 +161,7 @@ impl Waits<'_> {
     }
 
     /// Sets MonitoredValue and reads CurrentValue after it.
-    fn monitor_fence(&self, context: u32, queue: Handle, smallest: Option<u64>) -> u64 {
+    fn monitor_fence(&self, context: GuestProcess, queue: Handle, smallest: Option<u64>) -> u64 {
         let Ok(device) = self.vm.objects.device(context) else { return 0 };
         let Some(page) = device.page.view(&self.vm.memory.allocations, &self.vm.memory.dirty) else {
             return 0;
@@ -182,7 +183,7 @@ impl Waits<'_> {
     }
 
     /// What a parked context waits for is there, or never will be: it takes its turn again.
-    pub(in crate::vgpu) fn unpark(&mut self, of: u32, handle: Handle) {
+    pub(in crate::vgpu) fn unpark(&mut self, of: GuestProcess, handle: Handle) {
         let Ok(device) = self.vm.objects.device_mut(of) else { return };
         let Some(context) = device.contexts.get_mut(handle) else { return };
         if std::mem::take(&mut context.is_parked) {

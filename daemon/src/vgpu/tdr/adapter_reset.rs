@@ -9,6 +9,7 @@ use log::Level;
 
 use super::reason::Reason;
 use super::reset_record::Case;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::counters::count;
@@ -78,10 +79,10 @@ impl Recovery<'_> {
     }
 
     fn lose_all_devices(&mut self, case: &mut Case) -> usize {
-        let of_device = |(context, process): (&u32, &crate::vgpu::objects::process::Process)| {
+        let of_device = |(context, process): (&GuestProcess, &crate::vgpu::objects::process::Process)| {
             process.device.as_ref().filter(|device| device.is_active()).map(|_| *context)
         };
-        let contexts: Vec<u32> = self.vm.objects.processes.iter().filter_map(of_device).collect();
+        let contexts: Vec<GuestProcess> = self.vm.objects.processes.iter().filter_map(of_device).collect();
         for context in &contexts {
             let is_collateral = case.guilty.is_none_or(|(guilty, _)| guilty != *context);
             Devices::of(self.vm).lose_device(*context, device_page::DEVICE_RESET, case.loss(is_collateral));
@@ -109,7 +110,7 @@ impl Recovery<'_> {
     }
 
     /// A process's work was the cause of a reset: past its limit it gets no device any more (TDR-21).
-    pub(in crate::vgpu) fn note_offence(&mut self, context: u32, report: u64) {
+    pub(in crate::vgpu) fn note_offence(&mut self, context: GuestProcess, report: u64) {
         let policy = self.vm.config.policy;
         let Some(process) = self.vm.objects.processes.get_mut(&context) else { return };
         let within = process.offences.note(clock::now(), policy.process_limit(), policy.limit_time);
@@ -153,6 +154,7 @@ mod tests {
     use super::Case;
     use super::Reason;
     use super::Status;
+    use crate::ids::GuestProcess;
     use crate::vgpu::config::Config;
     use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::control::devices::admission;
@@ -222,7 +224,7 @@ mod tests {
         let mut case = case(&mut session, Reason::EngineTimeout);
         case.guilty = Some((OWNER, None));
         assert_eq!(Recovery::of(&mut session.vm).reset_adapter(case), 2);
-        let told = |of: u32| {
+        let told = |of: GuestProcess| {
             session
                 .vm
                 .memory
@@ -232,8 +234,11 @@ mod tests {
                 .unwrap()
                 .load(Ordering::Acquire)
         };
-        assert_eq!((told(OWNER), told(1)), (LOSS_PRIMARY << 32 | 6, LOSS_COLLATERAL << 32 | 6));
-        for of in [OWNER, 1] {
+        assert_eq!(
+            (told(OWNER), told(GuestProcess::new(1))),
+            (LOSS_PRIMARY << 32 | 6, LOSS_COLLATERAL << 32 | 6)
+        );
+        for of in [OWNER, GuestProcess::new(1)] {
             let device = device(&mut session, of);
             assert!(!device.is_active() && device.presence.iter().all(Option::is_none));
             assert!(device.contexts.iter().all(|(_, context)| context.entry.is_none()), "engines know none");
@@ -268,7 +273,7 @@ mod tests {
                 Recovery::of(&mut session.vm).note_offence(OWNER, report);
             }
             assert_eq!(session.vm.objects.processes[&OWNER].blocked, is_blocked.then_some(5));
-            assert_eq!(session.vm.objects.processes[&1].blocked, None);
+            assert_eq!(session.vm.objects.processes[&GuestProcess::new(1)].blocked, None);
         }
     }
 
@@ -277,13 +282,17 @@ mod tests {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
         session.vm.objects.processes.retain(|of, _| *of == OWNER);
-        let status =
-            |session: &Session, of: u32| admission(&session.vm, of).map_err(|refused| refused.status);
-        assert_eq!(status(&session, 99), Ok(()), "many may have it");
+        let status = |session: &Session, of: GuestProcess| {
+            admission(&session.vm, of).map_err(|refused| refused.status)
+        };
+        assert_eq!(status(&session, GuestProcess::new(99)), Ok(()), "many may have it");
         session.vm.config = Arc::new(Config { single_use: true, ..config() });
-        assert_eq!((status(&session, OWNER), status(&session, 99)), (Ok(()), Err(Status::Busy)));
+        assert_eq!(
+            (status(&session, OWNER), status(&session, GuestProcess::new(99))),
+            (Ok(()), Err(Status::Busy))
+        );
         session.vm.objects.processes.get_mut(&OWNER).unwrap().device = None;
-        assert_eq!(status(&session, 99), Ok(()), "it is free again");
+        assert_eq!(status(&session, GuestProcess::new(99)), Ok(()), "it is free again");
     }
 
     #[test]
@@ -291,13 +300,14 @@ mod tests {
         let mut session = session(&Arc::new(config()));
         session.restore(&golden()).unwrap();
         session.vm.objects.processes.get_mut(&OWNER).unwrap().blocked = Some(31);
-        let refused =
-            |session: &Session, of: u32| admission(&session.vm, of).map_err(|it| (it.status, it.text));
+        let refused = |session: &Session, of: GuestProcess| {
+            admission(&session.vm, of).map_err(|it| (it.status, it.text))
+        };
         let (status, text) = refused(&session, OWNER).unwrap_err();
         assert!(status == Status::Blocked && text.contains("(report 31)"), "{text}");
-        assert_eq!(refused(&session, 1), Ok(()));
+        assert_eq!(refused(&session, GuestProcess::new(1)), Ok(()));
         Recovery::of(&mut session.vm).quarantine("a test");
-        let (status, text) = refused(&session, 1).unwrap_err();
+        let (status, text) = refused(&session, GuestProcess::new(1)).unwrap_err();
         assert!(status == Status::Blocked && text.contains("quarantined: a test"), "{text}");
     }
 

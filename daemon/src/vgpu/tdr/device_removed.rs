@@ -9,6 +9,7 @@ use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::Fault;
 
 use super::reset_record::Loss;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::counters::count;
@@ -20,7 +21,13 @@ use crate::vgpu::submission::waits::Waits;
 
 impl Devices<'_> {
     /// A buffer of this device broke a rule.
-    pub(in crate::vgpu) fn fault_device(&mut self, context: u32, queue: Handle, fault: u32, address: u64) {
+    pub(in crate::vgpu) fn fault_device(
+        &mut self,
+        context: GuestProcess,
+        queue: Handle,
+        fault: u32,
+        address: u64,
+    ) {
         let name = Fault::from_word(fault);
         log::debug!(
             "{}: context {context}, queue {}: {name:?} at {address:#x}",
@@ -36,7 +43,7 @@ impl Devices<'_> {
     }
 
     /// Puts a device in error that a reset has cost; its guest is told of the reset.
-    pub(in crate::vgpu) fn lose_device(&mut self, context: u32, status: u64, loss: Loss) {
+    pub(in crate::vgpu) fn lose_device(&mut self, context: GuestProcess, status: u64, loss: Loss) {
         if self.vm.objects.device(context).is_ok_and(Device::is_active) {
             self.vm.memory.store_page_word(&self.vm.objects, context, device_page::LOSS, loss.word());
             self.vm.memory.store_page_word(&self.vm.objects, context, device_page::LOSS_REPORT, loss.report);
@@ -45,7 +52,7 @@ impl Devices<'_> {
     }
 
     /// Puts a device in error; the first reason stays.
-    pub(in crate::vgpu) fn put_device_in_error(&mut self, context: u32, status: u64) {
+    pub(in crate::vgpu) fn put_device_in_error(&mut self, context: GuestProcess, status: u64) {
         let Ok(device) = self.vm.objects.device_mut(context) else { return };
         if device.is_active() {
             device.status = status;
@@ -69,7 +76,7 @@ impl Devices<'_> {
     }
 
     /// Answers what waits for an engine to start, to compile, or to forget a kernel.
-    fn refuse_waiting_messages(&mut self, context: u32) {
+    fn refuse_waiting_messages(&mut self, context: GuestProcess) {
         let mut origins = take_connects_of(&mut self.vm.engines, context);
         for slot in self.vm.engines.iter_mut() {
             let of_it = slot.waiting.extract_if(.., |message| message.origin.context == context);
@@ -85,7 +92,7 @@ impl Devices<'_> {
     }
 
     /// Takes the buffers of a device out of its software queues.
-    fn cancel_buffers(&mut self, context: u32) {
+    fn cancel_buffers(&mut self, context: GuestProcess) {
         let Ok(device) = self.vm.objects.device_mut(context) else { return };
         let mut cancelled = Vec::new();
         for (_, context) in device.contexts.iter_mut() {
@@ -128,6 +135,7 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::packet::Fault;
 
+    use crate::ids::GuestProcess;
     use crate::vgpu::control::devices::Devices;
     use crate::vgpu::doorbells::drain::Drain;
     use crate::vgpu::doorbells::line::WaitingConnect;
@@ -155,7 +163,7 @@ mod tests {
     use crate::vgpu::testing::startable;
     use crate::vgpu::testing::take_buffer;
 
-    fn origin(context: u32, slot: u32) -> Origin {
+    fn origin(context: GuestProcess, slot: u32) -> Origin {
         Origin { context, slot, sequence: 77, ring: 9, item: None }
     }
 
@@ -171,7 +179,10 @@ mod tests {
             Devices::of(&mut session.vm).fault_device(OWNER, Handle(1), fault as u32, 0x1000);
             Devices::of(&mut session.vm).fault_device(OWNER, Handle(1), Fault::PacketSize as u32, 0x1000);
             assert_eq!(device(&mut session, OWNER).status, status, "{fault:?}");
-            assert!(device(&mut session, 1).is_active(), "another process notices nothing");
+            assert!(
+                device(&mut session, GuestProcess::new(1)).is_active(),
+                "another process notices nothing"
+            );
         }
     }
 
@@ -179,15 +190,15 @@ mod tests {
     fn tdr_69_ums_101_a_device_in_error_loses_its_own_buffers_and_messages_and_nobody_elses() {
         let mut session = restored(startable());
         let buffer = take_buffer(&mut session);
-        let queued = |session: &mut _, of: u32| -> usize {
+        let queued = |session: &mut _, of: GuestProcess| -> usize {
             device(session, of).contexts.iter().map(|(_, context)| context.software_queue.len()).sum()
         };
-        let others = queued(&mut session, 1);
+        let others = queued(&mut session, GuestProcess::new(1));
         assert!(queued(&mut session, OWNER) > 0);
-        for of in [OWNER, 1] {
+        for of in [OWNER, GuestProcess::new(1)] {
             give(&mut session, Some((of, buffer)));
         }
-        for (number, context) in [(4, OWNER), (5, 1)] {
+        for (number, context) in [(4, OWNER), (5, GuestProcess::new(1))] {
             let origin = Origin { context, slot: 1, sequence: 1, ring: 1, item: None };
             let slot = &mut session.vm.engines[COPY.index()];
             let message = WaitingMessage { origin, opcode: 0, body: Vec::new(), charge: None };
@@ -195,18 +206,19 @@ mod tests {
             slot.compiling.insert((1, number), PendingKernel { origin, handle: Handle(number), number });
         }
         Devices::of(&mut session.vm).put_device_in_error(OWNER, DEVICE_HUNG);
-        assert_eq!((queued(&mut session, OWNER), queued(&mut session, 1)), (0, others));
+        assert_eq!((queued(&mut session, OWNER), queued(&mut session, GuestProcess::new(1))), (0, others));
         let slot = &session.vm.engines[COPY.index()];
         let owners: Vec<_> = slot.in_flight.iter().map(|flight| flight.owner.map(|(of, _)| of)).collect();
-        assert_eq!(owners, [None, Some(1)]);
-        let waiting: Vec<u32> = slot.waiting.iter().map(|message| message.origin.context).collect();
-        assert_eq!(waiting, [1]);
-        let compiled: Vec<u32> = slot.compiling.values().map(|kernel| kernel.origin.context).collect();
-        assert_eq!(compiled, [1]);
+        assert_eq!(owners, [None, Some(GuestProcess::new(1))]);
+        let waiting: Vec<GuestProcess> = slot.waiting.iter().map(|message| message.origin.context).collect();
+        assert_eq!(waiting, [GuestProcess::new(1)]);
+        let compiled: Vec<GuestProcess> =
+            slot.compiling.values().map(|kernel| kernel.origin.context).collect();
+        assert_eq!(compiled, [GuestProcess::new(1)]);
     }
 
     /// The sequence of what was answered to a message of this process.
-    fn answered(session: &Session, of: u32, slot: u32) -> u64 {
+    fn answered(session: &Session, of: GuestProcess, slot: u32) -> u64 {
         let page = session.vm.memory.page(&session.vm.objects, of).unwrap();
         page.word(response(slot)).unwrap().load(Ordering::Acquire)
     }
@@ -218,7 +230,7 @@ mod tests {
         let connected = DoorbellRequests::of(&mut session.vm)
             .connect_doorbell(origin(OWNER, 1), &Named { handle: doorbell });
         assert!(connected.is_ok());
-        for of in [OWNER, 1] {
+        for of in [OWNER, GuestProcess::new(1)] {
             let origin =
                 session.vm.objects.park(origin(of, 8)).unwrap_or_else(|refused| panic!("{}", refused.text));
             session.vm.engines[COPY.index()].line.push(of, WaitingConnect { origin, doorbell });
@@ -232,16 +244,19 @@ mod tests {
             timeout: Duration::from_secs(3600),
         };
         session.vm.doorbells.drains.push(drain);
-        let states = |session: &mut Session, of: u32| -> Vec<_> {
+        let states = |session: &mut Session, of: GuestProcess| -> Vec<_> {
             device(session, of).doorbells.iter().map(|(_, it)| (it.state, it.hw_queue.is_some())).collect()
         };
-        let of_another = states(&mut session, 1);
+        let of_another = states(&mut session, GuestProcess::new(1));
         Devices::of(&mut session.vm).put_device_in_error(OWNER, DEVICE_HUNG);
         assert!(states(&mut session, OWNER).iter().all(|state| *state == (DoorbellState::Abort, false)));
-        assert_eq!(states(&mut session, 1), of_another);
+        assert_eq!(states(&mut session, GuestProcess::new(1)), of_another);
         let line = session.vm.engines[COPY.index()].line.in_order();
-        assert_eq!(line.iter().map(|connect| connect.origin.context).collect::<Vec<_>>(), [1]);
-        assert_eq!([OWNER, 1].map(|of| answered(&session, of, 8)), [77, 0]);
+        assert_eq!(
+            line.iter().map(|connect| connect.origin.context).collect::<Vec<_>>(),
+            [GuestProcess::new(1)]
+        );
+        assert_eq!([OWNER, GuestProcess::new(1)].map(|of| answered(&session, of, 8)), [77, 0]);
         assert!(session.vm.doorbells.drains.is_empty(), "what was rung never runs");
     }
 
@@ -255,7 +270,7 @@ mod tests {
         Submission::of(&mut session.vm).list_context(OWNER, CONTEXT);
         let context = device(&mut session, OWNER).contexts.get_mut(CONTEXT).unwrap();
         (context.listed, context.is_parked) = (true, true);
-        for of in [OWNER, 1] {
+        for of in [OWNER, GuestProcess::new(1)] {
             let origin =
                 session.vm.objects.park(origin(of, 8)).unwrap_or_else(|refused| panic!("{}", refused.text));
             let charge = session.vm.objects.charge(of, Kind::Work, 1);
@@ -270,8 +285,8 @@ mod tests {
         let next = session.vm.engines[COPY.index()].run_list.next(now);
         assert!(next.is_none_or(|(of, ..)| of != OWNER), "{next:?}");
         let waiting = session.vm.memory.residency.waiters.iter().map(|waiter| waiter.origin.context);
-        assert_eq!(waiting.collect::<Vec<_>>(), [1]);
-        assert_eq!([OWNER, 1].map(|of| answered(&session, of, 8)), [77, 0]);
+        assert_eq!(waiting.collect::<Vec<_>>(), [GuestProcess::new(1)]);
+        assert_eq!([OWNER, GuestProcess::new(1)].map(|of| answered(&session, of, 8)), [77, 0]);
         assert!(session.vm.objects.due.contains(&(Token(5), Ok(()))), "the buffer has ended");
     }
 
@@ -299,7 +314,7 @@ mod tests {
     #[test]
     fn ums_101_suspends_of_a_device_in_error_are_answered_and_those_of_others_wait_on() {
         let mut session = restored(startable());
-        for of in [OWNER, 1] {
+        for of in [OWNER, GuestProcess::new(1)] {
             let device = device(&mut session, of);
             device.contexts.iter_mut().for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(0)));
             let handle = device.contexts.handles()[0];
@@ -308,9 +323,9 @@ mod tests {
             assert!(matches!(outcome, Ok(Handled::Parked)), "{of}");
         }
         Devices::of(&mut session.vm).put_device_in_error(OWNER, DEVICE_HUNG);
-        let waiting: Vec<u32> = session.vm.engines.suspending.iter().map(|of| of.context).collect();
-        assert_eq!(waiting, [1]);
-        let answered = |of: u32| {
+        let waiting: Vec<GuestProcess> = session.vm.engines.suspending.iter().map(|of| of.context).collect();
+        assert_eq!(waiting, [GuestProcess::new(1)]);
+        let answered = |of: GuestProcess| {
             session
                 .vm
                 .memory
@@ -320,6 +335,6 @@ mod tests {
                 .unwrap()
                 .load(Ordering::Acquire)
         };
-        assert_eq!([OWNER, 1].map(answered), [77, 0]);
+        assert_eq!([OWNER, GuestProcess::new(1)].map(answered), [77, 0]);
     }
 }

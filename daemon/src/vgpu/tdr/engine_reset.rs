@@ -239,6 +239,7 @@ mod tests {
     use super::EngineReports;
     use super::Reason;
     use super::Recovery;
+    use crate::ids::GuestProcess;
     use crate::sched::alarm::Hang;
     use crate::vgpu::config::Config;
     use crate::vgpu::control::deferred::Deferred;
@@ -399,36 +400,43 @@ mod tests {
         (session, buffer)
     }
 
-    fn device_status(session: &Session, context: u32) -> u64 {
+    fn device_status(session: &Session, context: GuestProcess) -> u64 {
         session.vm.objects.processes[&context].device.as_ref().unwrap().status
     }
 
     #[test]
     fn tdr_39_a_completion_that_was_not_collected_yet_convicts_nobody() {
         let (mut session, buffer) = with_buffer();
-        let ids = [7, 1].map(|owner| give(&mut session, Some((owner, buffer))));
+        let ids = [7, 1].map(|owner| give(&mut session, Some((GuestProcess::new(owner), buffer))));
         // The first is done, the second runs, and the session has not looked since.
         end(&session, 0, ids[0], 0);
         store_progress(&session, Work::HwQueue);
         Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         assert_eq!(session.vm.engines[COPY.index()].fences.completed(), ids[1]);
-        assert_eq!((device_status(&session, 7), device_status(&session, 1)), (DEVICE_ACTIVE, DEVICE_HUNG));
+        assert_eq!(
+            (device_status(&session, GuestProcess::new(7)), device_status(&session, GuestProcess::new(1))),
+            (DEVICE_ACTIVE, DEVICE_HUNG)
+        );
         assert_eq!(session.vm.counters.engines_reset.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn tdr_39_a_fault_that_an_engine_has_reported_is_acted_on_before_its_reset() {
         let (mut session, buffer) = with_buffer();
-        give(&mut session, Some((7, buffer)));
+        give(&mut session, Some((GuestProcess::new(7), buffer)));
         store_progress(&session, Work::HwQueue);
-        let device = session.vm.objects.processes[&7].device.as_ref().unwrap();
+        let device = session.vm.objects.processes[&GuestProcess::new(7)].device.as_ref().unwrap();
         let queue = device.doorbells.iter().find_map(|(_, doorbell)| doorbell.hw_queue).unwrap();
         let shared = session.vm.engines[COPY.index()].process().unwrap().grant_handle().shared;
         let fault = shared.word(block::queue(u32::from(queue)) + block::QUEUE_FAULT).unwrap();
         fault.store(Fault::PageFault as u64, Ordering::Release);
         bits::raise(&shared, block::ATTENTION, u32::from(queue));
         Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        assert_eq!(device_status(&session, 7), DEVICE_PAGE_FAULT, "the first reason stays");
+        assert_eq!(
+            device_status(&session, GuestProcess::new(7)),
+            DEVICE_PAGE_FAULT,
+            "the first reason stays"
+        );
         assert_eq!(session.vm.counters.engines_reset.load(Ordering::Relaxed), 1);
     }
 
@@ -448,7 +456,7 @@ mod tests {
     fn tdr_48_tdr_61_whose_buffer_it_was_when_that_was_decided_pays_though_it_has_completed() {
         for completes in [true, false] {
             let (mut session, buffer) = with_buffer();
-            let id = give(&mut session, Some((7, buffer)));
+            let id = give(&mut session, Some((GuestProcess::new(7), buffer)));
             store_progress(&session, Work::HwQueue);
             session.vm.engines.unwatch(COPY);
             let mut case =
@@ -458,11 +466,11 @@ mod tests {
             }
             Recovery::of(&mut session.vm).reset_engine(COPY, &mut case).unwrap();
             assert_eq!(case.last_aborted, Some(id));
-            assert_eq!(case.affected, [(7, false)], "the primary cause, and no other");
+            assert_eq!(case.affected, [(GuestProcess::new(7), false)], "the primary cause, and no other");
             assert_eq!(session.vm.engines[COPY.index()].fences.completed(), id);
-            let status = [7, 1].map(|context| device_status(&session, context));
+            let status = [7, 1].map(|context| device_status(&session, GuestProcess::new(context)));
             assert_eq!(status, [DEVICE_HUNG, DEVICE_ACTIVE], "completes: {completes}");
-            let page = session.vm.memory.page(&session.vm.objects, 7).unwrap();
+            let page = session.vm.memory.page(&session.vm.objects, GuestProcess::new(7)).unwrap();
             let told = [LOSS, LOSS_REPORT].map(|at| page.word(at).unwrap().load(Ordering::Acquire));
             assert_eq!(told, [LOSS_PRIMARY << 32 | 6, case.number], "its guest is told, too");
         }
@@ -473,19 +481,30 @@ mod tests {
         let (mut session, buffer) = with_buffer();
         session.vm.engines.admit(COPY, &session.vm.config).unwrap();
         assert!(session.vm.engines[COPY.index()].supervised.is_some());
-        let ids = [1, 7].map(|owner| give(&mut session, Some((owner, buffer))));
+        let ids = [1, 7].map(|owner| give(&mut session, Some((GuestProcess::new(owner), buffer))));
         store_progress(&session, Work::HwQueue);
         session.vm.engines.unwatch(COPY);
         let mut case = Recovery::of(&mut session.vm).open_case(COPY, Reason::EngineTimeout, "a test", None);
         Recovery::of(&mut session.vm).reset_engine(COPY, &mut case).unwrap();
-        assert_eq!(case.affected, [(1, false)], "named with CollateralDamage 0, and none with 1");
-        assert_eq!((device_status(&session, 1), device_status(&session, 7)), (DEVICE_HUNG, DEVICE_ACTIVE));
+        assert_eq!(
+            case.affected,
+            [(GuestProcess::new(1), false)],
+            "named with CollateralDamage 0, and none with 1"
+        );
+        assert_eq!(
+            (device_status(&session, GuestProcess::new(1)), device_status(&session, GuestProcess::new(7))),
+            (DEVICE_HUNG, DEVICE_ACTIVE)
+        );
         let slot = &session.vm.engines[COPY.index()];
         assert!(slot.supervised.is_none() && !slot.has_begun(), "it has no turns before it has come up");
         let waiting: Vec<_> =
             slot.in_flight.iter().map(|flight| (flight.fence_id, flight.owner.map(|(of, _)| of))).collect();
-        assert_eq!(waiting[0], (ids[1], Some(7)), "what the innocent had with the engine stays in its place");
-        assert!(waiting.iter().all(|(_, owner)| *owner == Some(7)));
+        assert_eq!(
+            waiting[0],
+            (ids[1], Some(GuestProcess::new(7))),
+            "what the innocent had with the engine stays in its place"
+        );
+        assert!(waiting.iter().all(|(_, owner)| *owner == Some(GuestProcess::new(7))));
         session.vm.engines.admit(COPY, &session.vm.config).unwrap();
         assert!(session.vm.engines[COPY.index()].supervised.is_none(), "nor by a message in between");
         session.vm.engines[COPY.index()].came_up();
@@ -495,12 +514,12 @@ mod tests {
         for count in 1..=4 {
             let oldest = session.vm.engines[COPY.index()].in_flight.front().unwrap();
             let (fence_id, owner) = (oldest.fence_id, oldest.owner.map(|(of, _)| of));
-            assert_eq!(owner, Some(7), "buffer {count}");
+            assert_eq!(owner, Some(GuestProcess::new(7)), "buffer {count}");
             end(&session, count, fence_id, 0);
             EngineReports::of(&mut session.vm).collect_completions(COPY);
         }
         assert!(session.vm.engines[COPY.index()].in_flight.is_empty());
-        assert_eq!(device_status(&session, 7), DEVICE_ACTIVE);
+        assert_eq!(device_status(&session, GuestProcess::new(7)), DEVICE_ACTIVE);
     }
 
     #[test]
@@ -610,13 +629,17 @@ mod tests {
     fn tdr_21_whose_work_ran_has_an_offence_more_however_the_reset_went() {
         for (reason, adapters) in [(Reason::EngineTimeout, 0), (Reason::InvalidFence, 1)] {
             let (mut session, buffer) = with_buffer();
-            give(&mut session, Some((7, buffer)));
+            give(&mut session, Some((GuestProcess::new(7), buffer)));
             store_progress(&session, Work::HwQueue);
             Recovery::of(&mut session.vm).recover_engine(COPY, reason, "a test", None);
-            let offences = |context: u32| {
+            let offences = |context: GuestProcess| {
                 session.vm.objects.processes[&context].offences.ages(std::time::Instant::now()).len()
             };
-            assert_eq!((offences(7), offences(1)), (1, 0), "{reason:?}");
+            assert_eq!(
+                (offences(GuestProcess::new(7)), offences(GuestProcess::new(1))),
+                (1, 0),
+                "{reason:?}"
+            );
             assert_eq!(counted(&session.vm.counters.adapters_reset), adapters);
         }
     }
@@ -664,7 +687,7 @@ mod tests {
     #[test]
     fn a_wait_that_was_over_when_the_engine_ended_is_answered_after_its_reset() {
         let mut session = restored(startable());
-        let (queue, value) = session.vm.objects.processes[&7]
+        let (queue, value) = session.vm.objects.processes[&GuestProcess::new(7)]
             .device
             .as_ref()
             .unwrap()
@@ -676,12 +699,14 @@ mod tests {
         session
             .vm
             .memory
-            .page(&session.vm.objects, 7)
+            .page(&session.vm.objects, GuestProcess::new(7))
             .unwrap()
             .word(fence(queue.index()))
             .unwrap()
             .store(value, Ordering::Release);
         Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
-        assert!(session.vm.objects.processes[&7].device.as_ref().unwrap().waits.is_empty());
+        assert!(
+            session.vm.objects.processes[&GuestProcess::new(7)].device.as_ref().unwrap().waits.is_empty()
+        );
     }
 }

@@ -128,6 +128,7 @@ mod tests {
     use campanile_protocol::handle::Handle;
     use campanile_protocol::handshake::power;
 
+    use crate::ids::GuestProcess;
     use crate::vgpu::config::Config;
     use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::slot::PendingKernel;
@@ -200,14 +201,15 @@ mod tests {
         let mut session = restored(Config { policy, ..startable() });
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
         // The buffers behind it are innocent.
-        for (number, context) in [(4, OWNER), (5, 1)] {
+        for (number, context) in [(4, OWNER), (5, GuestProcess::new(1))] {
             let kernel =
                 PendingKernel { origin: Origin { context, ..origin }, handle: Handle(number), number };
             session.vm.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
         }
         Recovery::of(&mut session.vm).look_at_engine(COPY);
-        let offences = |of: u32| session.vm.objects.processes[&of].offences.ages(Instant::now()).len();
-        assert_eq!((offences(OWNER), offences(1)), (1, 0));
+        let offences =
+            |of: GuestProcess| session.vm.objects.processes[&of].offences.ages(Instant::now()).len();
+        assert_eq!((offences(OWNER), offences(GuestProcess::new(1))), (1, 0));
         assert_eq!(counted(&session.vm.counters.engines_reset), 1);
     }
 

@@ -21,6 +21,7 @@ use serde_json::json;
 
 use super::reason::Reason;
 use super::reports::Filed;
+use crate::ids::GuestProcess;
 use crate::sched::alarm::Sighting;
 use crate::vgpu::counters::count;
 use crate::vgpu::recorder::Kind;
@@ -65,9 +66,9 @@ pub struct Case {
     /// Why, in words.
     pub text: String,
     /// Whose work it ran: the virtio-gpu context, and the queue.
-    pub guilty: Option<(u32, Option<Handle>)>,
+    pub guilty: Option<(GuestProcess, Option<Handle>)>,
     /// Every device that it cost, and whether as a bystander.
-    pub affected: Vec<(u32, bool)>,
+    pub affected: Vec<(GuestProcess, bool)>,
     /// Whether a process of the engine is left over that cannot be ended: nothing of this vGPU may go on (TDR-15).
     pub is_fatal: bool,
     /// The id that the reset returned.
@@ -212,7 +213,7 @@ impl Recovery<'_> {
     }
 
     /// Who it was; null when unsure (TDR-28).
-    fn details(&self, guilty: Option<(u32, Option<Handle>)>, info: Option<&DebugInfo>) -> Value {
+    fn details(&self, guilty: Option<(GuestProcess, Option<Handle>)>, info: Option<&DebugInfo>) -> Value {
         let Some((context, queue)) = guilty else { return Value::Null };
         let Ok(device) = self.vm.objects.device(context) else { return Value::Null };
         let of_queue = queue.and_then(|handle| device.queues.get(handle).map(|queue| (handle, queue)));

@@ -15,6 +15,7 @@ use campanile_protocol::engine::block;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::lifecycle::Lifecycle;
@@ -172,7 +173,7 @@ fn tdr_57_the_next_process_looks_at_the_rings_of_its_own_doorbells_that_were_con
     }
     assert!(doorbells.next().is_none() && expected.len() == 1);
     drop(doorbells);
-    let others = device(&mut session, 1).doorbells.iter_mut();
+    let others = device(&mut session, GuestProcess::new(1)).doorbells.iter_mut();
     others.for_each(|(_, doorbell)| doorbell.was_connected = false);
     let looks = |session: &Session| bits::take(&shared(session, COPY), block::LOOK, block::LOOK_WORDS);
     looks(&session);

@@ -4,6 +4,8 @@ use campanile_protocol::virtio_gpu::blob::MemEntry;
 use vm_memory::GuestMemoryBackend;
 use vm_memory::GuestMemoryRegion;
 
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::guest_pages::GuestPages;
 use crate::vgpu::engines::barrier::Barrier;
@@ -132,7 +134,7 @@ impl Blobs<'_> {
     }
 
     /// A context may name a resource.
-    pub fn attach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
+    pub fn attach(&mut self, context: FrontContext, resource: u32) -> Result<(), Refusal> {
         let own = self.away.own_context(&self.vm.objects, context)?;
         if !self.vm.memory.blobs.contains_key(&resource) {
             return Err(Refusal::Resource);
@@ -146,7 +148,7 @@ impl Blobs<'_> {
     }
 
     /// Charges a context for the name of a resource, before there is one.
-    pub fn charge_name(&self, context: u32) -> Result<Charge, Refusal> {
+    pub fn charge_name(&self, context: FrontContext) -> Result<Charge, Refusal> {
         let process = self
             .vm
             .objects
@@ -157,7 +159,12 @@ impl Blobs<'_> {
     }
 
     /// As [`Self::attach`], with what was charged for it.
-    pub fn attach_charged(&mut self, context: u32, resource: u32, charge: Charge) -> Result<(), Refusal> {
+    pub fn attach_charged(
+        &mut self,
+        context: FrontContext,
+        resource: u32,
+        charge: Charge,
+    ) -> Result<(), Refusal> {
         let context = self.away.own_context(&self.vm.objects, context)?;
         let process = self.vm.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
         process.attached.insert(resource, charge);
@@ -170,7 +177,7 @@ impl Blobs<'_> {
     }
 
     /// A context may no longer name a resource. What it has mapped stays mapped.
-    pub fn detach(&mut self, context: u32, resource: u32) -> Result<(), Refusal> {
+    pub fn detach(&mut self, context: FrontContext, resource: u32) -> Result<(), Refusal> {
         let context = self.away.own_context(&self.vm.objects, context)?;
         let process = self.vm.objects.processes.get_mut(&context).ok_or(Refusal::Context)?;
         process.attached.remove(&resource).map(drop).ok_or(Refusal::Resource)
@@ -196,7 +203,7 @@ impl Blobs<'_> {
     }
 
     /// Frees what a process has left of what it had.
-    pub(in crate::vgpu) fn drop_kept(&mut self, own: u32) {
+    pub(in crate::vgpu) fn drop_kept(&mut self, own: GuestProcess) {
         let left: Vec<KeptBlob> =
             self.away.kept.extract_if(.., |_, kept| kept.owner == own).map(|(_, kept)| kept).collect();
         for kept in left {

@@ -6,6 +6,7 @@ use campanile_protocol::control::reply::Paging;
 use campanile_protocol::control::status::Status;
 use std::collections::BTreeSet;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Entries;
@@ -53,7 +54,7 @@ impl Pager<'_> {
     }
 
     /// The first entries of a list whose next one was refused: nothing was answered, so they are not in use.
-    fn unmap_again(&mut self, context: u32, mapped: &[u64]) -> Result<(), Refused> {
+    fn unmap_again(&mut self, context: GuestProcess, mapped: &[u64]) -> Result<(), Refused> {
         let device = self.vm.objects.device_mut(context)?;
         let undone: Vec<Change> =
             mapped.iter().filter_map(|va| Some(Change::Unmap(*va, device.mappings.remove(va)?))).collect();

@@ -4,6 +4,7 @@ use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::device_page;
 use log::Level;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::engines::barrier::Barrier;
@@ -33,7 +34,7 @@ impl Pager<'_> {
     /// A new paging operation of a process; the value of the paging fence that says that it is done.
     pub(in crate::vgpu) fn issue_paging(
         &mut self,
-        context: u32,
+        context: GuestProcess,
         changes: Vec<Change>,
         charge: Option<Charge>,
     ) -> Result<u64, Refused> {
@@ -47,11 +48,11 @@ impl Pager<'_> {
 
     /// Carries out what waits for nothing any more, in every process.
     pub(in crate::vgpu) fn run_all_paging(&mut self) {
-        let waiting: Vec<u32> = self.vm.memory.residency.paging.iter().copied().collect();
+        let waiting: Vec<GuestProcess> = self.vm.memory.residency.paging.iter().copied().collect();
         waiting.into_iter().for_each(|context| self.run_paging(context));
     }
 
-    fn run_paging(&mut self, context: u32) {
+    fn run_paging(&mut self, context: GuestProcess) {
         let mut has_changed = false;
         while let Ok(device) = self.vm.objects.device(context) {
             let Some(first) = device.paging.waiting.front() else { break };
@@ -82,7 +83,7 @@ impl Pager<'_> {
     }
 
     /// Whether a kernel-mode buffer of a process is not done that was submitted before operation `value`.
-    fn has_buffers_before(&self, context: u32, value: u64) -> bool {
+    fn has_buffers_before(&self, context: GuestProcess, value: u64) -> bool {
         let Ok(device) = self.vm.objects.device(context) else { return false };
         let queued = device
             .contexts
@@ -94,7 +95,7 @@ impl Pager<'_> {
                 .any(|flight| flight.owner.is_some_and(|(of, buffer)| of == context && buffer.paging < value))
     }
 
-    fn apply(&mut self, context: u32, root: Root, operation: PagingOperation) {
+    fn apply(&mut self, context: GuestProcess, root: Root, operation: PagingOperation) {
         let PagingOperation { value, changes, charge } = operation;
         let mut charges: Vec<Charge> = charge.into_iter().collect();
         let mut freed = Vec::new();

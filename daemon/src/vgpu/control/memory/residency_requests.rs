@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use zerocopy::IntoBytes;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::memory::residency_faults::Waiter;
 use crate::vgpu::memory::residency_requests::HOLD_BYTES;
@@ -94,7 +95,7 @@ impl Pager<'_> {
     }
 
     /// Charges a process for a list that waits, in one way or another.
-    fn charge_list(&self, context: u32, allocations: &[AllocationId]) -> Result<Charge, Refused> {
+    fn charge_list(&self, context: GuestProcess, allocations: &[AllocationId]) -> Result<Charge, Refused> {
         let bytes = list_bytes(allocations.len(), size_of::<AllocationId>()).saturating_add(PAGING_BYTES);
         self.vm.objects.charge(context, Kind::Paging, bytes)
     }

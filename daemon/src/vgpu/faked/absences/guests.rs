@@ -22,6 +22,8 @@ use vm_memory::GuestAddress;
 use zerocopy::IntoBytes;
 
 use crate::guest_ram::memory::GuestRam;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::Order;
 use crate::vgpu::faked::world::Asked;
@@ -67,7 +69,7 @@ pub(super) fn stay(world: &mut World) {
 }
 
 pub(super) fn word(world: &World, of: u32, at: u64) -> u64 {
-    let page = world.session.vm.memory.page(&world.session.vm.objects, of).unwrap();
+    let page = world.session.vm.memory.page(&world.session.vm.objects, GuestProcess::new(of)).unwrap();
     page.word(at).unwrap().load(Ordering::Acquire)
 }
 
@@ -81,7 +83,7 @@ pub(super) fn park(world: &mut World, guest: &mut Guest) {
 pub(super) fn close(world: &mut World, guest: &Guest) {
     world.session.blobs().unref_blob(guest.of).unwrap();
     world.session.blobs().unref_blob(BLOB + guest.of).unwrap();
-    world.session.destroy_context(guest.of).unwrap();
+    world.session.destroy_context(FrontContext::new(guest.of)).unwrap();
 }
 
 /// A process that was parked and has closed its node.
@@ -96,12 +98,12 @@ pub(super) fn away(world: &mut World, of: u32) -> Guest {
 
 /// The process opens its node again, which calls it `name`, and makes its blobs again as `page` and `page + 1`.
 pub(super) fn open_again(world: &mut World, guest: &Guest, name: u32, page: u32) {
-    world.session.create_context(name).unwrap();
+    world.session.create_context(FrontContext::new(name)).unwrap();
     for (resource, was, size) in [(page, guest.of, DEVICE_PAGE_BYTES), (page + 1, BLOB + guest.of, PAGE_SIZE)]
     {
         let named = blob_name(&guest.parked, was);
         world.session.blobs().take_blob_again(resource, size, named).unwrap();
-        world.session.blobs().attach(name, resource).unwrap();
+        world.session.blobs().attach(FrontContext::new(name), resource).unwrap();
     }
 }
 
@@ -122,7 +124,7 @@ pub(super) fn ran(world: &World) -> Vec<u64> {
 }
 
 pub(super) fn is_away(world: &World, of: u32) -> bool {
-    world.session.vm.objects.processes.get(&of).is_some_and(Process::is_away)
+    world.session.vm.objects.processes.get(&GuestProcess::new(of)).is_some_and(Process::is_away)
 }
 
 pub(super) fn free(world: &World) -> u64 {
@@ -144,7 +146,7 @@ pub(super) fn pages(world: &mut World, of: u32, resource: u32, count: u32) {
     let entry = MemEntry { address: u64::from(resource) * PAGE_SIZE, length: count * 4096, padding: 0 };
     let size = u64::from(count) * PAGE_SIZE;
     world.session.blobs().create_guest_blob(resource, size, &[entry], Token(token)).unwrap();
-    world.session.blobs().attach(of, resource).unwrap();
+    world.session.blobs().attach(FrontContext::new(of), resource).unwrap();
     (0..2).for_each(|_| world.turn(0));
     assert!(!world.asked.contains_key(&token), "engines have it");
 }

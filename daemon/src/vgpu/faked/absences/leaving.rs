@@ -34,6 +34,8 @@ use super::guests::ran;
 use super::guests::show_ram;
 use super::guests::stay;
 use super::guests::word;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::orders::Order;
 use crate::vgpu::faked::world::World;
 use crate::vgpu::objects::refusal::Refusal;
@@ -57,20 +59,29 @@ fn a_process_that_parks_runs_nothing_until_it_comes_back_and_then_what_it_had() 
     (0..3).for_each(|_| world.turn(9));
     assert_eq!(ran(&world), [16]);
     close(&mut world, &guest);
-    assert!(world.session.away.own_context(&world.session.vm.objects, 1).is_err(), "that name is given up");
-    assert_eq!(world.session.destroy_context(1), Err(Refusal::Context));
+    assert!(
+        world.session.away.own_context(&world.session.vm.objects, FrontContext::new(1)).is_err(),
+        "that name is given up"
+    );
+    assert_eq!(world.session.destroy_context(FrontContext::new(1)), Err(Refusal::Context));
     stay(&mut world);
     let refused = asked.join().unwrap().unwrap_err();
     assert_eq!(refused.to_string(), "it was called off");
     assert_eq!(word(&world, 2, device_page::LEAVE), 0);
     assert!(world.session.away.until.is_some());
     // The same name for another process, and the other way round.
-    world.session.create_context(1).unwrap();
+    world.session.create_context(FrontContext::new(1)).unwrap();
     open_again(&mut world, &guest, 7, 40);
     let message = attach(&guest, 40);
     assert_eq!(attached(&mut world, &guest, 7, &message), Some(Status::Ok.word()));
-    assert_eq!(world.session.away.own_context(&world.session.vm.objects, 7), Ok(1));
-    assert_ne!(world.session.away.own_context(&world.session.vm.objects, 1), Ok(1));
+    assert_eq!(
+        world.session.away.own_context(&world.session.vm.objects, FrontContext::new(7)),
+        Ok(GuestProcess::new(1))
+    );
+    assert_ne!(
+        world.session.away.own_context(&world.session.vm.objects, FrontContext::new(1)),
+        Ok(GuestProcess::new(1))
+    );
     assert!(!is_away(&world, 1) && world.session.away.until.is_none());
     assert!(world.session.away.kept.is_empty());
     assert_eq!(word(&world, 1, device_page::LEAVE), 0);
@@ -99,7 +110,7 @@ fn the_operator_hears_when_all_have_gone_with_all_that_they_had() {
     }
     assert_eq!(second.join().unwrap().unwrap_err().to_string(), "that was asked already");
     park(&mut world, &mut guest);
-    world.session.destroy_context(1).unwrap();
+    world.session.destroy_context(FrontContext::new(1)).unwrap();
     world.look();
     let is_open =
         |world: &World| world.session.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some());
@@ -133,7 +144,7 @@ fn a_process_that_does_not_park_in_time_loses_its_device_and_has_a_moment_to_clo
     assert!(waits(&world), "they have a moment");
     // What it gives up now is gone.
     close(&mut world, &holds);
-    assert!(world.session.away.kept.values().all(|kept| kept.owner == gone.of));
+    assert!(world.session.away.kept.values().all(|kept| kept.owner == GuestProcess::new(gone.of)));
     world.look();
     assert!(waits(&world), "the other has not closed it");
     world.pass(Duration::from_secs(1));
@@ -154,7 +165,7 @@ fn one_whose_engine_does_not_let_go_of_it_does_not_park() {
     assert_eq!(world.answer(park), None, "its context is on the engine");
     assert!(!is_away(&world, 1));
     assert!(world.session.vm.memory.blobs.values().any(|blob| blob.name.is_some()));
-    let page = world.session.vm.memory.page(&world.session.vm.objects, 1).unwrap();
+    let page = world.session.vm.memory.page(&world.session.vm.objects, GuestProcess::new(1)).unwrap();
     world.pass(LIMIT);
     // The guest sees its page still, though the device is gone.
     let said =
@@ -195,9 +206,12 @@ fn a_process_that_does_not_come_back_within_a_minute_is_ended_with_what_it_had()
     world.pass(Duration::from_secs(59));
     assert!(is_away(&world, 1) && !is_away(&world, 2) && !world.session.away.kept.is_empty());
     world.pass(Duration::from_secs(1));
-    assert_eq!(world.session.vm.objects.processes.keys().copied().collect::<Vec<_>>(), [2]);
+    assert_eq!(
+        world.session.vm.objects.processes.keys().copied().collect::<Vec<_>>(),
+        [GuestProcess::new(2)]
+    );
     assert!(world.session.away.kept.is_empty() && world.session.away.until.is_none());
-    world.session.destroy_context(7).unwrap();
+    world.session.destroy_context(FrontContext::new(7)).unwrap();
     for resource in [40, 41] {
         world.session.blobs().unref_blob(resource).unwrap();
     }
@@ -209,7 +223,7 @@ fn a_process_that_does_not_come_back_within_a_minute_is_ended_with_what_it_had()
 fn a_process_whose_device_page_is_the_guests_own_cannot_be_put_aside() {
     let mut world = World::new();
     show_ram(&mut world);
-    world.session.create_context(1).unwrap();
+    world.session.create_context(FrontContext::new(1)).unwrap();
     pages(&mut world, 1, 10, u32::try_from(DEVICE_PAGE_BYTES / PAGE_SIZE).unwrap());
     let (protocol_version, page_va) = (PROTOCOL_VERSION, 0x10_0000);
     let create = CreateDevice { protocol_version, page_resource: 10, page_offset: 0, page_va };

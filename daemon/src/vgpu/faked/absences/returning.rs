@@ -25,6 +25,8 @@ use super::guests::park;
 use super::guests::ran;
 use super::guests::show_ram;
 use super::guests::stay;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::faked::world::Asked;
 use crate::vgpu::faked::world::World;
 use crate::vgpu::objects::refusal::Refusal;
@@ -63,10 +65,14 @@ fn only_what_says_all_that_the_process_knows_is_the_process_that_was_away() {
     assert_eq!(attached(&mut world, &guest, 7, &right), Some(Status::Ok.word()));
     assert!(!is_away(&world, 1));
     let own = |world: &World, name| world.session.away.own_context(&world.session.vm.objects, name);
-    assert_eq!((own(&world, 7), own(&world, 1)), (Ok(1), Err(Refusal::Context)), "it has one name");
+    assert_eq!(
+        (own(&world, FrontContext::new(7)), own(&world, FrontContext::new(1))),
+        (Ok(GuestProcess::new(1)), Err(Refusal::Context)),
+        "it has one name"
+    );
     // The token was used.
-    world.session.create_context(8).unwrap();
-    world.session.blobs().attach(8, 40).unwrap();
+    world.session.create_context(FrontContext::new(8)).unwrap();
+    world.session.blobs().attach(FrontContext::new(8), 40).unwrap();
     assert_eq!(world.try_ask(8, ATTACH_DEVICE, right.as_bytes()).unwrap_err(), Refusal::Parameter);
 }
 
@@ -77,8 +83,8 @@ fn a_token_is_of_no_use_before_its_process_has_closed_its_node() {
     let _asked = leave(&mut world);
     park(&mut world, &mut guest);
     stay(&mut world);
-    world.session.create_context(7).unwrap();
-    world.session.blobs().attach(7, 1).unwrap();
+    world.session.create_context(FrontContext::new(7)).unwrap();
+    world.session.blobs().attach(FrontContext::new(7), 1).unwrap();
     let message = attach(&guest, 1);
     assert_eq!(world.try_ask(7, ATTACH_DEVICE, message.as_bytes()).unwrap_err(), Refusal::Parameter);
     // No more can it do anything meanwhile.
@@ -97,11 +103,14 @@ fn a_reset_ends_processes_that_are_there_and_keeps_those_that_are_away() {
     stay(&mut world);
     // One is there, one has come back to nothing yet under the name of the one that is away.
     let _there = guests::guest(&mut world, 2);
-    world.session.create_context(1).unwrap();
+    world.session.create_context(FrontContext::new(1)).unwrap();
     world.session.vm.memory.residency.deferred.push((2, 0, Token(77)));
     world.session.reset();
     world.asked.clear();
-    assert_eq!(world.session.vm.objects.processes.keys().copied().collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(
+        world.session.vm.objects.processes.keys().copied().collect::<Vec<_>>(),
+        [1, 3].map(GuestProcess::new)
+    );
     assert!(world.session.away.contexts.is_empty() && world.session.vm.memory.blobs.is_empty());
     assert!(world.session.vm.memory.residency.deferred.is_empty() && world.session.take_due().is_empty());
     open_again(&mut world, &guest, 7, 40);
@@ -166,13 +175,13 @@ fn blobs_of_guest_pages_come_back_with_other_pages_each_for_one_that_its_process
     assert_eq!(world.answer(Asked { of: 1, ..asked }).map(|(status, _)| status), Some(Status::Ok.word()));
     // What had the old pages has the new ones; what did not come back is gone, of this process alone.
     assert_eq!([50, 51].map(|resource| world.session.vm.memory.blobs[&resource].allocation), old);
-    assert!(world.session.away.kept.values().all(|kept| kept.owner == 2));
+    assert!(world.session.away.kept.values().all(|kept| kept.owner == GuestProcess::new(2)));
     // All goes when all is given up.
     for resource in [40, 41, 50, 51, 52, 53] {
         world.session.blobs().unref_blob(resource).unwrap();
     }
-    world.session.destroy_context(7).unwrap();
-    world.session.hotplug().end_absent(2);
+    world.session.destroy_context(FrontContext::new(7)).unwrap();
+    world.session.hotplug().end_absent(GuestProcess::new(2));
     (0..4).for_each(|_| world.turn(1));
     assert!(world.session.vm.memory.allocations.is_empty());
 }
@@ -182,10 +191,10 @@ fn what_a_process_does_not_make_again_is_freed_and_what_it_gave_up_since_holds_n
     let mut world = World::new();
     let guest = away(&mut world, 1);
     stay(&mut world);
-    world.session.create_context(7).unwrap();
+    world.session.create_context(FrontContext::new(7)).unwrap();
     let named = blob_name(&guest.parked, 1);
     world.session.blobs().take_blob_again(40, DEVICE_PAGE_BYTES, named).unwrap();
-    world.session.blobs().attach(7, 40).unwrap();
+    world.session.blobs().attach(FrontContext::new(7), 40).unwrap();
     let message = attach(&guest, 40);
     assert_eq!(attached(&mut world, &guest, 7, &message), Some(Status::Ok.word()));
     assert!(world.session.away.kept.is_empty());
@@ -199,7 +208,7 @@ fn what_a_process_does_not_make_again_is_freed_and_what_it_gave_up_since_holds_n
     for resource in [40, 60] {
         world.session.blobs().unref_blob(resource).unwrap();
     }
-    world.session.destroy_context(7).unwrap();
+    world.session.destroy_context(FrontContext::new(7)).unwrap();
     world.look();
     assert!(world.session.away.leave.as_ref().unwrap().errand.is_none(), "all have gone");
     assert_eq!(world.session.away.kept.len(), 2);

@@ -27,6 +27,7 @@ use super::done;
 use super::id;
 use super::resident;
 use super::world;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::faked::world::COPY;
@@ -68,7 +69,7 @@ fn evicted(blobs: &[(u32, u64)]) -> World {
 
 /// A queue of process 1 has come to a blob, at a place of its buffer.
 fn come(world: &mut World, queue: u64, token: u64, resource: u32) {
-    let root = world.session.vm.objects.processes[&1].device.as_ref().unwrap().root.0;
+    let root = world.session.vm.objects.processes[&GuestProcess::new(1)].device.as_ref().unwrap().root.0;
     let count = load(&world.session, COPY, WANTED_WRITTEN);
     let wanted = Wanted { root, va: va(resource) + PAGE_SIZE, token, queue };
     let place = residency::wanted(count);
@@ -147,11 +148,12 @@ fn a_guest_is_told_how_much_it_could_have_when_that_has_changed() {
     let budget = world.session.vm.config.account.budget();
     let could = budget.committed + budget.available;
     let word = |world: &World| {
-        let page = world.session.vm.memory.page(&world.session.vm.objects, 1).unwrap();
+        let page = world.session.vm.memory.page(&world.session.vm.objects, GuestProcess::new(1)).unwrap();
         page.word(BUDGET).unwrap().load(Ordering::Relaxed)
     };
-    let forget =
-        |world: &World| world.session.vm.memory.store_page_word(&world.session.vm.objects, 1, BUDGET, 0);
+    let forget = |world: &World| {
+        world.session.vm.memory.store_page_word(&world.session.vm.objects, GuestProcess::new(1), BUDGET, 0)
+    };
     forget(&world);
     Pager::of(&mut world.session.vm).serve_residency();
     assert_eq!(word(&world), 0, "it was told");
@@ -175,7 +177,7 @@ fn unmap(world: &mut World, resource: u32, pieces: u64) -> u64 {
 }
 
 fn fence(world: &World) -> u64 {
-    world.session.vm.objects.processes[&1].device.as_ref().unwrap().paging.done()
+    world.session.vm.objects.processes[&GuestProcess::new(1)].device.as_ref().unwrap().paging.done()
 }
 
 #[test]
@@ -239,7 +241,7 @@ fn what_the_favoured_queue_wants_comes_first() {
     come(&mut world, 5, 1, C);
     world.pass(MIN_STAY);
     let demand = |queue| {
-        let root = world.session.vm.objects.processes[&1].device.as_ref().unwrap().root.0;
+        let root = world.session.vm.objects.processes[&GuestProcess::new(1)].device.as_ref().unwrap().root.0;
         Demand { name: (root, queue), token: 1 }
     };
     let (other, favoured) = (demand(1), demand(0));
@@ -275,7 +277,7 @@ fn what_serves_the_favoured_queue_leaves_for_no_other_and_all_else_does() {
     (0..3).for_each(|_| world.turn(0));
     assert_eq!(resident(&world), [A, B]);
     // The queue has had what it came to for a while, and something else that is gone by now just came for it.
-    let root = world.session.vm.objects.processes[&1].device.as_ref().unwrap().root.0;
+    let root = world.session.vm.objects.processes[&GuestProcess::new(1)].device.as_ref().unwrap().root.0;
     let [favoured, other] = [0, 9].map(|queue| Demand { name: (root, queue), token: 1 });
     let wanted = id(&world, C);
     let residency = &mut world.session.vm.memory.residency;

@@ -7,6 +7,8 @@ use campanile_protocol::control::memory::List;
 use campanile_protocol::control::status::Status;
 use zerocopy::IntoBytes;
 
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::faked::world::Asked;
 use crate::vgpu::faked::world::World;
 use crate::vgpu::memory::vidmm::allocations::Spot;
@@ -26,7 +28,7 @@ fn world(blobs: &[(u32, u64)]) -> World {
     // Its page is where it was before, and takes nothing of the memory that is tested.
     for &(resource, pieces) in blobs {
         world.session.blobs().create_vram_blob(resource, pieces * PIECE, false).unwrap();
-        world.session.blobs().attach(1, resource).unwrap();
+        world.session.blobs().attach(FrontContext::new(1), resource).unwrap();
     }
     world
 }
@@ -74,6 +76,6 @@ fn resident(world: &World) -> Vec<u32> {
 /// How often an allocation is held, in all and by process 1.
 fn holds(world: &World, resource: u32) -> (u64, Option<u64>) {
     let id = id(world, resource);
-    let device = world.session.vm.objects.processes[&1].device.as_ref().unwrap();
+    let device = world.session.vm.objects.processes[&GuestProcess::new(1)].device.as_ref().unwrap();
     (world.session.vm.memory.allocations.get(id).unwrap().holds, device.holds.get(&id).map(|hold| hold.count))
 }

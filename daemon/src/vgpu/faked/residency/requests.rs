@@ -21,6 +21,8 @@ use super::local;
 use super::resident;
 use super::status;
 use super::world;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::faked::world::World;
 use crate::vgpu::objects::process::MAX_WAITS;
 use crate::vgpu::testing::counted;
@@ -108,7 +110,7 @@ fn a_message_that_may_fail_does_where_only_what_is_held_or_named_itself_could_ma
     done(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[A]);
     done(&mut world, EVICT, 0, &[A]);
     world.session.blobs().create_vram_blob(B + 100, 3 * PIECE, false).unwrap();
-    world.session.blobs().attach(1, B + 100).unwrap();
+    world.session.blobs().attach(FrontContext::new(1), B + 100).unwrap();
     assert_eq!(
         status(&mut world, MAKE_RESIDENT, RESIDENT_OR_FAIL, &[A, B + 100]),
         Status::OutOfResources.word()
@@ -139,9 +141,9 @@ fn messages_that_wait_are_bounded() {
     for _ in 0..MAX_WAITS - 1 {
         ask(&mut world, MAKE_RESIDENT, 0, &[A]);
     }
-    assert_eq!(world.session.vm.memory.residency.waiter_count(1), MAX_WAITS - 1);
+    assert_eq!(world.session.vm.memory.residency.waiter_count(GuestProcess::new(1)), MAX_WAITS - 1);
     ask(&mut world, MAKE_RESIDENT, 0, &[A]);
-    assert_eq!(world.session.vm.memory.residency.waiter_count(1), MAX_WAITS);
+    assert_eq!(world.session.vm.memory.residency.waiter_count(GuestProcess::new(1)), MAX_WAITS);
     let refused = ask(&mut world, MAKE_RESIDENT, 0, &[A]);
     assert_eq!(world.answer(refused).map(|(status, _)| status), Some(Status::OutOfResources.word()));
     assert_eq!(holds(&world, A).0, MAX_WAITS as u64);
@@ -176,7 +178,7 @@ fn what_lies_in_the_way_moves_where_that_is_less_than_to_evict() {
     done(&mut world, EVICT, EVICT_NOW, &[A]);
     done(&mut world, EVICT, 0, &[C]);
     world.session.blobs().create_vram_blob(A + 100, 3 * PIECE, false).unwrap();
-    world.session.blobs().attach(1, A + 100).unwrap();
+    world.session.blobs().attach(FrontContext::new(1), A + 100).unwrap();
     let counters = |world: &World| {
         let counters = &world.session.vm.counters;
         [&counters.evictions, &counters.relocations].map(counted)

@@ -10,6 +10,7 @@ use super::Residency;
 use super::Served;
 use super::Waiter;
 use super::Want;
+use crate::ids::GuestProcess;
 use crate::vgpu::memory::vidmm::allocations::Allocations;
 use crate::vgpu::memory::vidmm::quota::Account;
 use crate::vgpu::memory::vidmm::quota::Pool;
@@ -28,7 +29,7 @@ const fn demand(queue: u64, token: u64) -> Demand {
     Demand { name: (1, queue), token }
 }
 
-fn waiter(context: u32, allocations: &[AllocationId]) -> Waiter {
+fn waiter(context: GuestProcess, allocations: &[AllocationId]) -> Waiter {
     let charge = Arc::new(Budget::default()).vm().charge(Kind::Paging, 1).unwrap();
     let origin = Origin { context, slot: 0, sequence: 1, ring: 1, item: None };
     Waiter { origin, root: Root(1), allocations: allocations.to_vec(), charge }
@@ -65,16 +66,16 @@ fn something_is_wanted_once_and_for_the_first_queue_that_came_to_it() {
 #[test]
 fn messages_that_wait_are_those_of_their_device_and_want_all_that_they_name() {
     let mut residency = Residency::default();
-    residency.add_waiter(waiter(7, &[ONE, OTHER]));
+    residency.add_waiter(waiter(GuestProcess::new(7), &[ONE, OTHER]));
     assert!(std::mem::take(&mut residency.is_due));
-    residency.add_waiter(waiter(9, &[]));
+    residency.add_waiter(waiter(GuestProcess::new(9), &[]));
     assert!(residency.is_due, "one that names nothing is to be answered");
-    residency.add_waiter(waiter(7, &[ONE]));
+    residency.add_waiter(waiter(GuestProcess::new(7), &[ONE]));
     assert_eq!(wanted(&residency), [(1, None), (2, None)]);
-    assert_eq!([7, 9, 8].map(|context| residency.waiter_count(context)), [2, 1, 0]);
-    let taken = residency.take_waiters(7);
+    assert_eq!([7, 9, 8].map(|context| residency.waiter_count(GuestProcess::new(context))), [2, 1, 0]);
+    let taken = residency.take_waiters(GuestProcess::new(7));
     assert_eq!(taken.iter().map(|waiter| waiter.allocations.len()).collect::<Vec<_>>(), [2, 1]);
-    assert_eq!([7, 9].map(|context| residency.waiter_count(context)), [0, 1]);
+    assert_eq!([7, 9].map(|context| residency.waiter_count(GuestProcess::new(context))), [0, 1]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::Memory;
 use super::Released;
+use crate::ids::GuestProcess;
 use crate::vgpu::journal::Journal;
 use crate::vgpu::memory::blobs::MAX_BLOBS;
 use crate::vgpu::memory::blobs::Shown;
@@ -73,7 +74,7 @@ impl Memory {
     pub(in crate::vgpu) fn attached_allocation(
         &self,
         objects: &Objects,
-        context: u32,
+        context: GuestProcess,
         resource: u32,
     ) -> Result<AllocationId, Refused> {
         let process = objects.processes.get(&context).ok_or(Status::NoDevice)?;

@@ -6,6 +6,7 @@ use campanile_protocol::engine::save_area::AreaKind;
 use campanile_protocol::handle::Handle;
 
 use super::Memory;
+use crate::ids::GuestProcess;
 use crate::vgpu::journal::Journal;
 use crate::vgpu::memory::save_areas::AreaOwner;
 use crate::vgpu::memory::save_areas::refuse;
@@ -18,7 +19,7 @@ use crate::vgpu::objects::save_area::SaveArea;
 impl Memory {
     /// Makes a save area of a guest process, initialises it by a paging operation, and shows it to engines (PRE-31,
     /// PRE-37). That operation does not wait: no engine can have come to the area before.
-    fn make_area(&mut self, of: u32, owner: AreaOwner) -> Result<SaveArea, Refused> {
+    fn make_area(&mut self, of: GuestProcess, owner: AreaOwner) -> Result<SaveArea, Refused> {
         let kind = owner.kind();
         let allocation = self.allocations.create_area(kind.bytes()).map_err(|error| refuse(kind, &error))?;
         let initialised =
@@ -44,7 +45,7 @@ impl Memory {
     pub(in crate::vgpu) fn make_areas(
         &mut self,
         objects: &mut Objects,
-        of: u32,
+        of: GuestProcess,
     ) -> Result<SaveArea, Refused> {
         if objects.device(of)?.area.is_none() {
             let area = self.make_area(of, AreaOwner::Device)?;
@@ -66,7 +67,7 @@ impl Memory {
     pub(in crate::vgpu) fn areas_of(
         &self,
         objects: &Objects,
-        of: u32,
+        of: GuestProcess,
         handle: Handle,
     ) -> impl Iterator<Item = AllocationId> + use<> {
         let device = objects.device(of).ok();
@@ -76,7 +77,7 @@ impl Memory {
     }
 
     /// Whether a context may be given to its engine (PRE-32, PRE-33); where it may not, its areas are brought back.
-    pub(in crate::vgpu) fn has_areas(&mut self, objects: &Objects, of: u32, handle: Handle) -> bool {
+    pub(in crate::vgpu) fn has_areas(&mut self, objects: &Objects, of: GuestProcess, handle: Handle) -> bool {
         let mut has_all = true;
         for allocation in self.areas_of(objects, of, handle) {
             if matches!(self.allocations.spot(allocation), Spot::Segment(..)) {
@@ -94,7 +95,7 @@ impl Memory {
         &self,
         objects: &Objects,
         allocation: AllocationId,
-    ) -> Vec<(u32, Handle, EngineAddress)> {
+    ) -> Vec<(GuestProcess, Handle, EngineAddress)> {
         let Some((of, owner)) = self.areas.owner(allocation) else { return Vec::new() };
         let Ok(device) = objects.device(of) else { return Vec::new() };
         let its = |handle: Handle| owner == AreaOwner::Device || owner == AreaOwner::Context(handle);
@@ -103,7 +104,7 @@ impl Memory {
     }
 
     /// Of a guest process: whether the area of any of its contexts is evicted, and whether the device-wide one is.
-    pub fn areas_evicted_of(&self, of: u32) -> (bool, bool) {
+    pub fn areas_evicted_of(&self, of: GuestProcess) -> (bool, bool) {
         let mut evicted = (false, false);
         for area in self.areas.iter() {
             let owner = self.areas.owner(area.allocation).filter(|(owner, _)| *owner == of);

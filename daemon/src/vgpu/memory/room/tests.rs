@@ -18,6 +18,7 @@ use campanile_protocol::page_table::SegmentId;
 use super::LetGo;
 use super::Memory;
 use super::Released;
+use crate::ids::GuestProcess;
 use crate::vgpu::journal::Journal;
 use crate::vgpu::memory::blobs::Blob;
 use crate::vgpu::memory::blobs::Shown;
@@ -42,7 +43,7 @@ use crate::vgpu::objects::process::Process;
 use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::objects::timeline::Token;
 
-const OWNER: u32 = 7;
+const OWNER: GuestProcess = GuestProcess::new(7);
 const VA: u64 = FIRST_ADDRESS + (1 << 30);
 
 fn memory() -> Memory {
@@ -169,7 +170,7 @@ fn mcdm_39_a_range_is_mapped_at_once_or_as_a_change_behind_those_that_wait() {
     device.paging.push(PagingOperation { value: 1, changes, charge: None });
     let late = memory.map_range(&mut objects, OWNER, VA, mapping(allocation));
     assert!(matches!(late, Ok(Some(Change::Map(VA, _)))), "what waits there leaves it first");
-    let nothing = memory.map_range(&mut objects, 9, VA, mapping(allocation));
+    let nothing = memory.map_range(&mut objects, GuestProcess::new(9), VA, mapping(allocation));
     assert_eq!(status(nothing), Some(Status::NoDevice));
 }
 
@@ -187,7 +188,7 @@ fn a_process_names_the_resources_that_it_has_attached_and_no_others() {
     assert_eq!(named(&memory, &objects, OWNER), Err(Status::InvalidResource));
     objects.processes.get_mut(&OWNER).unwrap().attached.insert(3, charge());
     assert_eq!(named(&memory, &objects, OWNER), Ok(allocation));
-    assert_eq!(named(&memory, &objects, 9), Err(Status::NoDevice));
+    assert_eq!(named(&memory, &objects, GuestProcess::new(9)), Err(Status::NoDevice));
     memory.blobs.remove(&3);
     assert_eq!(named(&memory, &objects, OWNER), Err(Status::InvalidResource), "its name was given up");
 }

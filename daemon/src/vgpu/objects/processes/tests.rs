@@ -11,6 +11,7 @@ use campanile_protocol::engine::save_area::AreaKind;
 use campanile_protocol::handle::Handle;
 
 use super::Objects;
+use crate::ids::GuestProcess;
 use crate::vgpu::objects::budget::Budget;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::budget::MIN_BUDGET_BYTES;
@@ -28,7 +29,7 @@ use crate::vgpu::objects::process::Process;
 use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::objects::timeline::Token;
 
-const OWNER: u32 = 7;
+const OWNER: GuestProcess = GuestProcess::new(7);
 const ORIGIN: Origin = Origin { context: OWNER, slot: 0, sequence: 1, ring: 2, item: None };
 const AT: EngineAddress = EngineAddress::new(0, NodeKind::Copy);
 
@@ -64,7 +65,7 @@ fn a_device_is_found_by_its_process_and_one_that_is_lost_is_not_active() {
     assert!(objects.device(OWNER).is_ok());
     assert_eq!(status(objects.active_device(OWNER)), Some(Status::DeviceLost));
     assert!(objects.take_device(OWNER).is_some());
-    for context in [OWNER, 8] {
+    for context in [OWNER, GuestProcess::new(8)] {
         assert_eq!(status(objects.device(context)), Some(Status::NoDevice), "{context}");
         assert_eq!(status(objects.device_mut(context)), Some(Status::NoDevice), "{context}");
     }
@@ -90,7 +91,7 @@ fn a_fence_of_no_process_or_of_one_that_is_detached_is_due_at_once() {
     objects.processes.get_mut(&OWNER).unwrap().away =
         Some(Away { parked: Parked { token: 1, names: 2 }, is_gone: false });
     objects.fence(OWNER, 2, Token(1));
-    objects.fence(9, 2, Token(2));
+    objects.fence(GuestProcess::new(9), 2, Token(2));
     assert_eq!(due(&mut objects), [1, 2]);
 }
 
@@ -137,7 +138,7 @@ fn mcdm_06_what_is_parked_is_charged_to_its_process_until_it_ends() {
     let mut objects = within(&budget);
     let held = || budget.standing().held.bytes;
     let before = held();
-    assert_eq!(status(objects.charge(9, Kind::Work, 1)), Some(Status::NoDevice));
+    assert_eq!(status(objects.charge(GuestProcess::new(9), Kind::Work, 1)), Some(Status::NoDevice));
     let parked = objects.park(ORIGIN).unwrap_or_else(|refused| panic!("{}", refused.text));
     assert_eq!(held(), before + WORK_BYTES);
     let rest = objects.charge(OWNER, Kind::Work, MIN_BUDGET_BYTES);

@@ -14,6 +14,7 @@ use campanile_protocol::handle::Handle;
 use super::invalid::Invalid;
 use super::invalid::ensure;
 use super::memory::RestoredMemory;
+use crate::ids::GuestProcess;
 use crate::vgpu::memory::save_areas::AreaOwner;
 use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
@@ -35,7 +36,7 @@ const fn saved_progress(saved: SavedProgress) -> Saved {
 impl RestoredMemory {
     pub(super) fn build_device_area(
         &mut self,
-        of: u32,
+        of: GuestProcess,
         device: &mut Device,
         saved: &SavedDevice,
     ) -> Result<(), Invalid> {
@@ -48,7 +49,7 @@ impl RestoredMemory {
     /// An area of a guest process, shared by its contexts or of one of them.
     pub(super) fn build_area(
         &mut self,
-        of: u32,
+        of: GuestProcess,
         is_shared: bool,
         context: Handle,
         saved: Option<u64>,
@@ -151,6 +152,7 @@ mod tests {
     use campanile_protocol::engine::save_area::SLOT_WORDS;
     use campanile_protocol::engine::saved::Saved;
 
+    use crate::ids::GuestProcess;
     use crate::vgpu::objects::save_area::SaveArea;
     use crate::vgpu::session::Session;
     use crate::vgpu::state::saved::SavedSession;
@@ -221,6 +223,9 @@ mod tests {
         (first.contexts.0, first.queues.0, first.doorbells.0) = (Vec::new(), Vec::new(), Vec::new());
         let mut session = session(&Arc::new(config()));
         session.restore(&state).unwrap();
-        assert!(device(&mut session, 1).area.is_none() && device(&mut session, OWNER).area.is_some());
+        assert!(
+            device(&mut session, GuestProcess::new(1)).area.is_none()
+                && device(&mut session, OWNER).area.is_some()
+        );
     }
 }

@@ -15,6 +15,8 @@ use super::invalid::ensure;
 use super::memory::RestoredMemory;
 use super::restored_engine::RestoredEngine;
 use super::waits::RestoredWaits;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::fences::table::FenceTable;
 use crate::vgpu::memory::save_areas::Areas;
 use crate::vgpu::objects::budget::Charge;
@@ -34,11 +36,11 @@ pub(super) struct Builder<'a> {
     pub(super) claims: Claims,
     /// What the process pays with that is being built.
     pub(super) purse: Option<Purse>,
-    pub(super) processes: BTreeMap<u32, Process>,
+    pub(super) processes: BTreeMap<GuestProcess, Process>,
     pub(super) kernel_bytes: usize,
     pub(super) engines: Vec<RestoredEngine>,
     /// Contexts that guest and session call by different numbers.
-    pub(super) names: BTreeMap<u32, u32>,
+    pub(super) names: BTreeMap<FrontContext, GuestProcess>,
 }
 
 /// What [`Builder`] has come to.
@@ -46,11 +48,11 @@ pub(super) struct Built {
     pub(super) memory: RestoredMemory,
     pub(super) waits: RestoredWaits,
     pub(super) fences: FenceTable,
-    pub(super) processes: BTreeMap<u32, Process>,
+    pub(super) processes: BTreeMap<GuestProcess, Process>,
     pub(super) kernel_bytes: usize,
     pub(super) engines: Vec<RestoredEngine>,
     /// Contexts that guest and session call by different numbers.
-    pub(super) names: BTreeMap<u32, u32>,
+    pub(super) names: BTreeMap<FrontContext, GuestProcess>,
 }
 
 impl<'a> Builder<'a> {
@@ -81,7 +83,7 @@ impl<'a> Builder<'a> {
     }
 
     /// One more item of a process that was built.
-    pub(super) fn charge_of(&self, context: u32, kind: Kind, bytes: u64) -> Result<Charge, Invalid> {
+    pub(super) fn charge_of(&self, context: GuestProcess, kind: Kind, bytes: u64) -> Result<Charge, Invalid> {
         let process = self.processes.get(&context).ok_or_else(|| format!("process {context} is none"))?;
         process.purse.charge(kind, bytes).map_err(|over| format!("process {context}: {over}"))
     }
@@ -109,7 +111,7 @@ impl<'a> Builder<'a> {
     fn build_names(&mut self) -> Result<(), Invalid> {
         let mut named = BTreeSet::new();
         for &(name, own) in &self.saved.names {
-            let is_there = self.processes.contains_key(&own) && name != 0;
+            let is_there = self.processes.contains_key(&own) && name != FrontContext::new(0);
             let is_new = named.insert(own) && self.names.insert(name, own).is_none();
             ensure(is_there && is_new, || format!("context {name}, which is process {own}"))?;
         }

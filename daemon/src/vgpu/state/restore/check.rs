@@ -16,6 +16,7 @@ use campanile_host_gpu::engine::message::NodeKind;
 use super::builder::Builder;
 use super::invalid::Invalid;
 use super::invalid::ensure;
+use crate::ids::GuestProcess;
 use crate::vgpu::doorbells::drain::Drain;
 use crate::vgpu::doorbells::line::MAX_WAITING;
 use crate::vgpu::doorbells::line::WaitingConnect;
@@ -138,7 +139,7 @@ impl Builder<'_> {
         Ok(Origin { context, slot, sequence, ring, item })
     }
 
-    fn doorbell_at(&self, context: u32, doorbell: Handle) -> Option<EngineAddress> {
+    fn doorbell_at(&self, context: GuestProcess, doorbell: Handle) -> Option<EngineAddress> {
         let device = self.processes.get(&context)?.device.as_ref()?;
         device.doorbells.get(doorbell).map(|doorbell| doorbell.at)
     }

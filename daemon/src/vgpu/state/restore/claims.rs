@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::invalid::Invalid;
 use super::invalid::ensure;
+use crate::ids::GuestProcess;
 use crate::vgpu::objects::timeline::Item;
 use crate::vgpu::objects::timeline::Token;
 
@@ -16,9 +17,9 @@ pub(super) const MAX_RING: u8 = 63;
 pub(super) struct Claims {
     tokens: BTreeSet<u64>,
     /// Open work on timelines that no wait has claimed yet: guest process, timeline, place.
-    pub(super) unclaimed: BTreeSet<(u32, u8, u64)>,
+    pub(super) unclaimed: BTreeSet<(GuestProcess, u8, u64)>,
     /// Work that was paid for with what it ends.
-    pub(super) ends: BTreeSet<(u32, u8, u64)>,
+    pub(super) ends: BTreeSet<(GuestProcess, u8, u64)>,
     /// Openers of each native fence.
     pub(super) openers: BTreeMap<u32, u32>,
 }
@@ -31,7 +32,12 @@ impl Claims {
     }
 
     /// Claims a piece of open work, for the wait that ends it.
-    pub(super) fn claim(&mut self, of: u32, ring: u8, item: Option<u64>) -> Result<Option<Item>, Invalid> {
+    pub(super) fn claim(
+        &mut self,
+        of: GuestProcess,
+        ring: u8,
+        item: Option<u64>,
+    ) -> Result<Option<Item>, Invalid> {
         ensure(ring <= MAX_RING, || format!("process {of}: timeline {ring}"))?;
         let Some(item) = item else { return Ok(None) };
         let was_open = self.unclaimed.remove(&(of, ring, item));

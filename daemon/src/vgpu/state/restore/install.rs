@@ -3,6 +3,7 @@
 use super::builder::Builder;
 use super::builder::Built;
 use super::invalid::ages;
+use crate::ids::GuestProcess;
 use crate::vgpu::config::Config;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::engines::kept_code::KeptFile;
@@ -245,7 +246,7 @@ fn fill_new_areas(vm: &mut Vm, areas: BTreeMap<AllocationId, Vec<(u64, u64)>>) {
 
 /// Tells the engines' places how each context is scheduled.
 fn introduce_contexts(vm: &mut Vm) {
-    let mut all: Vec<(EngineAddress, u32, (u32, Handle))> = Vec::new();
+    let mut all: Vec<(EngineAddress, u32, (GuestProcess, Handle))> = Vec::new();
     for (of, process) in &vm.objects.processes {
         let contexts = process.device.iter().flat_map(|device| device.contexts.iter());
         all.extend(contexts.filter_map(|(handle, it)| Some((it.at, it.entry?, (*of, handle)))));

@@ -8,6 +8,8 @@ use campanile_protocol::control::message::CREATE_KERNEL;
 use campanile_protocol::control::message::DESTROY_KERNEL;
 use ciborium::Value;
 
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::config::Config;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::state::saved::SavedSession;
@@ -40,7 +42,7 @@ fn device(state: &mut SavedSession, process: usize) -> &mut SavedDevice {
 
 /// A message of the second process, in a response slot of its own.
 fn message(slot: u32) -> SavedOrigin {
-    SavedOrigin(7, slot, 100 + u64::from(slot), 1, None)
+    SavedOrigin(GuestProcess::new(7), slot, 100 + u64::from(slot), 1, None)
 }
 
 fn enrich_memory(state: &mut SavedSession) {
@@ -112,7 +114,8 @@ pub(super) fn full() -> SavedSession {
     state.sources[0].entry = Some("main".to_owned());
     state.fences[0].2 = 1;
     let [compute, copy] = state.engines.as_mut_slice() else { panic!("two engines") };
-    (compute.resets, compute.compiling) = (vec![700], vec![(SavedOrigin(1, 4, 77, 1, None), handle(0))]);
+    (compute.resets, compute.compiling) =
+        (vec![700], vec![(SavedOrigin(GuestProcess::new(1), 4, 77, 1, None), handle(0))]);
     (copy.submitted, copy.completed, copy.taken) = (9, 7, 8);
     copy.connects = vec![(message(4), handle(2)), (message(5), handle(0))];
     copy.waiting = vec![SavedMessage(message(6), 5, Bytes(vec![1, 2, 3]))];
@@ -120,7 +123,7 @@ pub(super) fn full() -> SavedSession {
     state.maps = vec![SavedMap(9, 4096, 900)];
     state.due = vec![(901, 0), (902, 5)];
     state.retired = vec![(2, 903)];
-    state.names = vec![(12, 7)];
+    state.names = vec![(FrontContext::new(12), GuestProcess::new(7))];
     state.adapter_resets = vec![600];
     state.quarantine = Some("too many resets".to_owned());
     state
@@ -196,7 +199,10 @@ fn lm_31_lm_50_what_is_restored_stands_still_is_connected_nowhere_and_is_counted
     }
     assert_eq!(session.vm.objects.kernel_bytes, state.sources[0].bytes.0.len());
     assert_eq!(session.vm.engines.iter().map(|slot| slot.kernels_asked).collect::<Vec<_>>(), [1, 0]);
-    assert_eq!(session.vm.memory.residency.paging.iter().copied().collect::<Vec<_>>(), [7]);
+    assert_eq!(
+        session.vm.memory.residency.paging.iter().copied().collect::<Vec<_>>(),
+        [GuestProcess::new(7)]
+    );
     // What comes next has a number that nothing had.
     assert_eq!(session.vm.memory.allocations.create_vram(4096).unwrap().0, 25);
 }
@@ -312,8 +318,9 @@ fn lm_39_each_thing_of_a_state_is_charged_and_what_ends_something_was_paid_for_w
     // A message that ends a kernel, and two that do not, each with its work.
     let mut state = full();
     state.processes[1].timelines[0].open = vec![3, 4, 5];
-    let waiting =
-        |slot, opcode, item| SavedMessage(SavedOrigin(7, slot, 1, 1, Some(item)), opcode, Bytes(vec![0; 8]));
+    let waiting = |slot, opcode, item| {
+        SavedMessage(SavedOrigin(GuestProcess::new(7), slot, 1, 1, Some(item)), opcode, Bytes(vec![0; 8]))
+    };
     state.engines[1].waiting = [(3, CREATE_KERNEL), (4, DESTROY_KERNEL), (5, CREATE_KERNEL)]
         .map(|(item, opcode)| waiting(10, opcode, item))
         .to_vec();

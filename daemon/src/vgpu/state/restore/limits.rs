@@ -15,6 +15,8 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::kept::full;
 use super::kept::handle;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::vgpu::doorbells::line::MAX_WAITING;
 use crate::vgpu::engines::kernels::MAX_KERNEL_BYTES;
 use crate::vgpu::memory::blobs::MAX_BLOBS;
@@ -61,7 +63,7 @@ fn away(state: &mut SavedSession) -> &mut SavedAway {
 }
 
 const fn message(slot: u32) -> SavedOrigin {
-    SavedOrigin(7, slot, 1, 1, None)
+    SavedOrigin(GuestProcess::new(7), slot, 1, 1, None)
 }
 
 /// Why the rich state is refused after this change; none where it is taken.
@@ -165,7 +167,7 @@ fn lm_39_lm_40_what_lies_on_a_limit_is_taken() {
 
 fn add_processes(state: &mut SavedSession, count: u32) {
     let more = count - u32::try_from(state.processes.len()).unwrap();
-    let new = |context| SavedProcess { context, ..SavedProcess::default() };
+    let new = |number| SavedProcess { context: GuestProcess::new(number), ..SavedProcess::default() };
     state.processes.extend((100..100 + more).map(new));
 }
 
@@ -323,7 +325,7 @@ fn lm_39_lm_40_objects_beyond_a_limit_are_refused_by_name() {
             let more = MAX_WAITS - 1;
             device(state, 1).waits.extend((0..more).map(|_| SavedWait(message(9), handle(0), 1)));
         }),
-        ("a wait of another process", |state| device(state, 1).native_waits[0].0.0 = 1),
+        ("a wait of another process", |state| device(state, 1).native_waits[0].0.0 = GuestProcess::new(1)),
     ]);
 }
 
@@ -335,7 +337,7 @@ fn lm_39_lm_40_messages_and_names_beyond_a_limit_are_refused_by_name() {
             state.engines[0].connects = connects;
         }),
         ("engine 1: a connect", |state| state.engines[1].connects[0].1 = handle(3)),
-        ("engine 1: a connect", |state| state.engines[1].connects[0].0.0 = 9),
+        ("engine 1: a connect", |state| state.engines[1].connects[0].0.0 = GuestProcess::new(9)),
         ("engine 1: more connects than can wait", |state| {
             let more = MAX_WAITING - state.engines[1].connects.len() + 1;
             state.engines[1].connects.extend((0..more).map(|_| (message(9), handle(0))));
@@ -344,11 +346,15 @@ fn lm_39_lm_40_messages_and_names_beyond_a_limit_are_refused_by_name() {
             state.engines[1].waiting[0].2 = Bytes(vec![0; MAX_CONTROL_BYTES as usize + 1]);
         }),
         ("a message of process 99", |state| {
-            state.engines[1].waiting.push(SavedMessage(SavedOrigin(99, 1, 1, 1, None), 5, Bytes(Vec::new())));
+            state.engines[1].waiting.push(SavedMessage(
+                SavedOrigin(GuestProcess::new(99), 1, 1, 1, None),
+                5,
+                Bytes(Vec::new()),
+            ));
         }),
         ("a message of process 100, slot 9", |state| {
             add_processes(state, 3);
-            state.residents.push(SavedResident(SavedOrigin(100, 9, 1, 1, None), vec![19]));
+            state.residents.push(SavedResident(SavedOrigin(GuestProcess::new(100), 9, 1, 1, None), vec![19]));
         }),
         ("slot 32", |state| state.residents[0].0.1 = RESPONSE_SLOTS),
         ("process 7: timeline 64", |state| state.residents[0].0.3 = 64),
@@ -364,7 +370,9 @@ fn lm_39_lm_40_messages_and_names_beyond_a_limit_are_refused_by_name() {
         ("command 901 waits for two things", |state| state.due[1].0 = 901),
         ("command 903 waits for two things", |state| state.maps[0].2 = 903),
         ("engine 0: a kernel that is compiled", |state| state.engines[0].compiling[0].1 = handle(1)),
-        ("engine 0: a kernel that is compiled", |state| state.engines[0].compiling[0].0.0 = 7),
+        ("engine 0: a kernel that is compiled", |state| {
+            state.engines[0].compiling[0].0.0 = GuestProcess::new(7)
+        }),
         ("engine 1: a kernel that is compiled", |state| {
             let compiling = std::mem::take(&mut state.engines[0].compiling);
             state.engines[1].compiling = compiling;
@@ -391,8 +399,12 @@ fn lm_39_lm_40_messages_and_names_beyond_a_limit_are_refused_by_name() {
         }),
         ("refusal 6 of a command", |state| state.due[0].1 = 6),
         ("the end of segment 2", |state| state.retired.push((2, 904))),
-        ("context 0, which is process 7", |state| state.names[0].0 = 0),
-        ("context 13, which is process 7", |state| state.names.push((13, 7))),
-        ("context 12, which is process 1", |state| state.names.push((12, 1))),
+        ("context 0, which is process 7", |state| state.names[0].0 = FrontContext::new(0)),
+        ("context 13, which is process 7", |state| {
+            state.names.push((FrontContext::new(13), GuestProcess::new(7)))
+        }),
+        ("context 12, which is process 1", |state| {
+            state.names.push((FrontContext::new(12), GuestProcess::new(1)))
+        }),
     ]);
 }

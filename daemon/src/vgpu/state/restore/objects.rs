@@ -23,6 +23,7 @@ use campanile_protocol::queue::ring;
 use super::builder::Builder;
 use super::invalid::Invalid;
 use super::invalid::ensure;
+use crate::ids::GuestProcess;
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::Config;
 use crate::vgpu::doorbells::requests::DOORBELL_BYTES;
@@ -142,7 +143,7 @@ impl Builder<'_> {
 
     pub(super) fn build_contexts(
         &mut self,
-        of: u32,
+        of: GuestProcess,
         device: &mut Device,
         saved: &SavedDevice,
     ) -> Result<(), Invalid> {
@@ -158,7 +159,7 @@ impl Builder<'_> {
 
     fn build_context(
         &mut self,
-        of: u32,
+        of: GuestProcess,
         device: &mut Device,
         handle: Handle,
         saved: &SavedContext,
@@ -310,7 +311,7 @@ impl Builder<'_> {
 
     pub(super) fn build_buffers(
         &mut self,
-        of: u32,
+        of: GuestProcess,
         device: &mut Device,
         saved: &SavedDevice,
     ) -> Result<(), Invalid> {
@@ -338,7 +339,7 @@ impl Builder<'_> {
 
     fn build_buffer(
         &mut self,
-        of: u32,
+        of: GuestProcess,
         device: &Device,
         context: Handle,
         saved: &SavedBuffer,

@@ -101,6 +101,7 @@ impl Devices<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::ids::GuestProcess;
     use crate::vgpu::control::devices::Devices;
     use std::sync::Arc;
 
@@ -141,7 +142,7 @@ mod tests {
 
     /// The states of both devices.
     fn statuses(session: &mut Session) -> [u64; 2] {
-        [1, OWNER].map(|of| device(session, of).status)
+        [GuestProcess::new(1), OWNER].map(|of| device(session, of).status)
     }
 
     #[test]
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(session.vm.memory.segments.unknown().keys().copied().collect::<Vec<_>>(), [2]);
         let page = device(&mut session, OWNER).page.guest.clone().expect("its device page");
         assert_eq!(page.addresses[..2], [0x4000_6000, 0x4000_7000]);
-        assert!(device(&mut session, 1).page.guest.is_none(), "it lies in video memory");
+        assert!(device(&mut session, GuestProcess::new(1)).page.guest.is_none(), "it lies in video memory");
         session.set_guest_memory(guest_ram(&SEGMENTS));
         assert!(session.vm.memory.segments.unknown().is_empty());
         let after = device(&mut session, OWNER).page.guest.clone().unwrap();

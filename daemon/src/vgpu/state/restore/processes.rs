@@ -19,6 +19,7 @@ use super::claims::MAX_RING;
 use super::invalid::Invalid;
 use super::invalid::ages;
 use super::invalid::ensure;
+use crate::ids::GuestProcess;
 use crate::vgpu::hotplug::absences::KeptBlob;
 use crate::vgpu::memory::blobs::ATTACHED_BYTES;
 use crate::vgpu::memory::blobs::BLOB_BYTES;
@@ -57,7 +58,7 @@ use crate::vgpu::state::saved::process::SavedTimeline;
 use crate::vgpu::state::saved::row::SavedGpuWait;
 
 /// Work that ends something, with which it was paid for.
-fn ends(saved: &SavedSession) -> BTreeSet<(u32, u8, u64)> {
+fn ends(saved: &SavedSession) -> BTreeSet<(GuestProcess, u8, u64)> {
     let drains = saved.drains.iter().map(|drain| &drain.2);
     let messages = saved.engines.iter().flat_map(|engine| &engine.waiting);
     let kernels = messages.filter(|message| message.1 == DESTROY_KERNEL).map(|message| &message.0);
@@ -74,7 +75,7 @@ impl Builder<'_> {
             let context = process.context;
             let purse = self.session.vm.config.budget.process();
             self.purse = Some(purse.map_err(|over| format!("process {context}: {over}"))?);
-            let is_new = context != 0 && !self.processes.contains_key(&context);
+            let is_new = context != GuestProcess::new(0) && !self.processes.contains_key(&context);
             ensure(is_new, || format!("process {context}: its number"))?;
             let built = self.build_process(process).map_err(|why| format!("process {context}: {why}"))?;
             self.processes.insert(context, built);
@@ -113,7 +114,7 @@ impl Builder<'_> {
     }
 
     /// What a process that is away will ask for.
-    fn build_away(&mut self, own: u32, saved: &SavedAway) -> Result<Away, Invalid> {
+    fn build_away(&mut self, own: GuestProcess, saved: &SavedAway) -> Result<Away, Invalid> {
         let parked = Parked { token: saved.token, names: saved.names };
         let is_new = |process: &Process| process.away.is_none_or(|away| away.parked.token != parked.token);
         ensure(parked.token != 0 && self.processes.values().all(is_new), || "its token".to_owned())?;
@@ -133,7 +134,7 @@ impl Builder<'_> {
         Ok(Away { parked, is_gone: saved.is_gone })
     }
 
-    fn build_timeline(&mut self, context: u32, saved: &SavedTimeline) -> Result<Timeline, Invalid> {
+    fn build_timeline(&mut self, context: GuestProcess, saved: &SavedTimeline) -> Result<Timeline, Invalid> {
         let (ring, next) = (saved.ring, saved.next);
         let what = |what: &str| format!("timeline {ring}: {what}");
         ensure(ring <= MAX_RING && next < u64::MAX / 2, || what("its number"))?;
@@ -155,7 +156,7 @@ impl Builder<'_> {
         Ok(Timeline { next, open, fences })
     }
 
-    fn build_device(&mut self, context: u32, saved: &SavedDevice) -> Result<Device, Invalid> {
+    fn build_device(&mut self, context: GuestProcess, saved: &SavedDevice) -> Result<Device, Invalid> {
         let states = device_page::DEVICE_ACTIVE..=device_page::DEVICE_PAGE_FAULT;
         ensure(states.contains(&saved.status), || format!("its device is in state {}", saved.status))?;
         let class = ProcessClass::from_number(saved.class).ok_or_else(|| format!("class {}", saved.class))?;
@@ -212,10 +213,15 @@ impl Builder<'_> {
         Ok(device)
     }
 
-    fn build_waits(&mut self, context: u32, device: &mut Device, saved: &SavedDevice) -> Result<(), Invalid> {
+    fn build_waits(
+        &mut self,
+        context: GuestProcess,
+        device: &mut Device,
+        saved: &SavedDevice,
+    ) -> Result<(), Invalid> {
         let count = saved.waits.len() + saved.native_waits.len();
         ensure(count <= MAX_WAITS, || format!("{count} waits"))?;
-        let own = |origin: u32| ensure(origin == context, || "a wait of another process".to_owned());
+        let own = |origin: GuestProcess| ensure(origin == context, || "a wait of another process".to_owned());
         for wait in &saved.waits {
             own(wait.0.0)?;
             let queue = Handle(wait.1);

@@ -7,6 +7,7 @@ use campanile_host_gpu::memory::page_table::reader::Miss;
 use campanile_host_gpu::memory::page_table::reader::resolve_one;
 
 use super::tests::device;
+use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::memory::vidmm::compaction::Relocation;
@@ -23,7 +24,7 @@ const WRITABLE: u64 = 16_777_216;
 
 /// What an engine comes to at an address of the first process.
 fn look(session: &Session, va: u64, intent: Intent) -> Result<u64, Miss> {
-    let root = session.vm.objects.processes[&1].device.as_ref().unwrap().root;
+    let root = session.vm.objects.processes[&GuestProcess::new(1)].device.as_ref().unwrap().root;
     resolve_one(session.vm.memory.tables.mapping(), root.0, va, 4096, intent).map(|run| run.offset)
 }
 

@@ -10,6 +10,7 @@ use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::sched::parameters::Settings;
 
 use super::invalid::Invalid;
+use crate::ids::GuestProcess;
 use crate::vgpu::doorbells::line::WaitingConnect;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::engines::slot::PendingKernel;
@@ -47,7 +48,7 @@ impl RestoredEngine {
     }
 
     /// Connects of a guest process in line.
-    pub(super) fn connects_of(&self, context: u32) -> usize {
+    pub(super) fn connects_of(&self, context: GuestProcess) -> usize {
         self.connects.iter().filter(|connect| connect.origin.context == context).count()
     }
 

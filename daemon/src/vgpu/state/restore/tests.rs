@@ -19,6 +19,8 @@ use campanile_protocol::queue::doorbell::DoorbellModel;
 
 use super::install::RestoreError;
 use super::kept::full;
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use crate::sched::share::Share;
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::Config;
@@ -158,8 +160,8 @@ fn lm_39_how_a_context_is_scheduled_stays_within_what_a_message_could_have_set()
 fn lm_39_ids_counts_and_handles_that_cannot_be_are_refused_each_by_name() {
     each_is_refused(&[
         // Guest processes.
-        ("its number", |state| state.processes[0].context = 0),
-        ("its number", |state| state.processes[0].context = 7),
+        ("its number", |state| state.processes[0].context = GuestProcess::new(0)),
+        ("its number", |state| state.processes[0].context = GuestProcess::new(7)),
         ("a resource that is attached", |state| state.processes[0].attached.push(99)),
         ("timeline 1 is there twice", |state| {
             let again = state.processes[0].timelines[0].clone();
@@ -221,16 +223,18 @@ fn lm_39_ids_counts_and_handles_that_cannot_be_are_refused_each_by_name() {
             state.fences.push(other);
         }),
         // Messages.
-        ("a wait of another process", |state| device(state, 1).waits[0].0.0 = 1),
+        ("a wait of another process", |state| device(state, 1).waits[0].0.0 = GuestProcess::new(1)),
         ("a wait for a queue that is none", |state| device(state, 1).waits[0].1 = 77),
         ("a wait for a native fence that is not open", |state| device(state, 1).native_waits[0].1 = 77),
         ("slot", |state| device(state, 1).waits[0].0.1 = u32::MAX),
-        ("the end of a doorbell", |state| state.drains[0].0 = 1),
+        ("the end of a doorbell", |state| state.drains[0].0 = GuestProcess::new(1)),
         ("the end of a doorbell", |state| state.drains[0].1 = 1 << 32),
-        ("the end of a doorbell", |state| state.drains[0].2.0 = 1),
+        ("the end of a doorbell", |state| state.drains[0].2.0 = GuestProcess::new(1)),
         ("refusal 99", |state| state.due.push((1000, 99))),
         ("the end of segment 9", |state| state.retired.push((9, 1000))),
-        ("context 5, which is process 99", |state| state.names.push((5, 99))),
+        ("context 5, which is process 99", |state| {
+            state.names.push((FrontContext::new(5), GuestProcess::new(99)))
+        }),
     ]);
 }
 
@@ -403,7 +407,7 @@ fn lm_31_a_session_of_which_anything_was_asked_takes_no_state_and_no_memory() {
     type Change = fn(&mut Session);
     let changes: [Change; 2] = [
         // A guest process, which has no memory yet.
-        |session| session.create_context(5).unwrap(),
+        |session| session.create_context(FrontContext::new(5)).unwrap(),
         |session| assert!(session.vm.memory.allocations.create_vram(4096).is_ok()),
     ];
     for change in changes {
@@ -461,11 +465,11 @@ fn lm_50_a_doorbell_is_dead_where_it_says_so_and_where_its_device_is_and_alive_e
 fn a_context_of_a_state_counts_its_queues() {
     let mut session = session(&Arc::new(config()));
     session.restore(&golden()).unwrap();
-    let counts = |of: u32| {
+    let counts = |of: GuestProcess| {
         let device = session.vm.objects.processes[&of].device.as_ref().unwrap();
         device.contexts.iter().map(|(_, context)| context.queues).collect::<Vec<_>>()
     };
-    assert_eq!((counts(1), counts(OWNER)), (vec![1], vec![4, 0]));
+    assert_eq!((counts(GuestProcess::new(1)), counts(OWNER)), (vec![1], vec![4, 0]));
 }
 
 /// A state of two physical adapters, whose compute engines compile these kernels for these messages.
@@ -482,7 +486,8 @@ fn compiling(first: &[(SavedOrigin, u64)], second: &[(SavedOrigin, u64)]) -> Sav
 fn lm_39_engines_compile_a_kernel_for_one_message_and_different_kernels_for_different_ones() {
     let config = Arc::new(Config { engines: 2, ..config() });
     let kernel = |index: u64| 1 << 32 | index;
-    let [one, two] = [1, 2].map(|item| SavedOrigin(1, u32::try_from(item).unwrap(), 77, 1, Some(item)));
+    let [one, two] =
+        [1, 2].map(|item| SavedOrigin(GuestProcess::new(1), u32::try_from(item).unwrap(), 77, 1, Some(item)));
     let both = [(one, kernel(0)), (two, kernel(1))];
     for (first, second) in [(&both[..], &both[..]), (&both, &[]), (&both[..1], &both[1..])] {
         let state = compiling(first, second);

@@ -2,6 +2,7 @@
 
 use super::snapshot::Collected;
 use super::snapshot::Saver;
+use crate::ids::GuestProcess;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::objects::mapping::GpuMapping;
 use crate::vgpu::objects::paging_queue::Change;
@@ -44,7 +45,7 @@ fn save_change(change: &Change) -> SavedChange {
     }
 }
 
-fn save_buffer(context: u32, buffer: &Buffer, collected: &mut Collected) -> SavedBuffer {
+fn save_buffer(context: GuestProcess, buffer: &Buffer, collected: &mut Collected) -> SavedBuffer {
     SavedBuffer {
         queue: buffer.queue.0,
         va: buffer.va,
@@ -76,7 +77,7 @@ fn save_queue(queue: &Queue) -> SavedQueue {
 }
 
 impl Saver<'_> {
-    fn save_context(&self, of: u32, context: &Context, collected: &mut Collected) -> SavedContext {
+    fn save_context(&self, of: GuestProcess, context: &Context, collected: &mut Collected) -> SavedContext {
         let process = self.vm.engines[context.at.index()].process();
         let scheduling = context.scheduling.map(|parameters| SavedScheduling {
             band: parameters.band as u32,
@@ -123,7 +124,12 @@ impl Saver<'_> {
         }
     }
 
-    pub(super) fn save_device(&self, of: u32, device: &Device, collected: &mut Collected) -> SavedDevice {
+    pub(super) fn save_device(
+        &self,
+        of: GuestProcess,
+        device: &Device,
+        collected: &mut Collected,
+    ) -> SavedDevice {
         let paging = device.paging.waiting().map(|operation| {
             SavedOperation(operation.value, operation.changes.iter().map(save_change).collect())
         });

@@ -15,6 +15,7 @@ use campanile_protocol::PROTOCOL_VERSION;
 use campanile_protocol::queue::doorbell::DoorbellModel;
 use std::sync::atomic::Ordering;
 
+use crate::ids::GuestProcess;
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::Config;
 use crate::vgpu::engines::slot::EngineSlot;
@@ -69,7 +70,7 @@ pub enum SaveError {
 pub(super) struct Collected {
     pub(super) sources: Vec<SavedSource>,
     places: BTreeMap<(u32, Option<String>, Vec<u8>), u32>,
-    items: BTreeSet<(u32, u8, u64)>,
+    items: BTreeSet<(GuestProcess, u8, u64)>,
 }
 
 impl Collected {
@@ -87,7 +88,7 @@ impl Collected {
         })
     }
 
-    pub(super) fn claim(&mut self, context: u32, ring: u8, item: Option<u64>) -> Option<u64> {
+    pub(super) fn claim(&mut self, context: GuestProcess, ring: u8, item: Option<u64>) -> Option<u64> {
         self.items.extend(item.map(|item| (context, ring, item)));
         item
     }
@@ -193,7 +194,7 @@ impl Saver<'_> {
         });
         let residents = residents.collect();
         // Last, when it is known which work is waited for.
-        let devices: BTreeMap<u32, _> = self
+        let devices: BTreeMap<GuestProcess, _> = self
             .vm
             .objects
             .processes
@@ -280,7 +281,7 @@ impl Saver<'_> {
         all.collect()
     }
 
-    fn save_away(&self, own: u32, process: &Process) -> Option<SavedAway> {
+    fn save_away(&self, own: GuestProcess, process: &Process) -> Option<SavedAway> {
         let Away { parked, is_gone } = process.away?;
         let its = self.away.kept.iter().filter(|(_, kept)| kept.owner == own);
         let blobs =
@@ -304,7 +305,7 @@ impl Saver<'_> {
 }
 
 fn save_process(
-    context: u32,
+    context: GuestProcess,
     process: &Process,
     device: Option<crate::vgpu::state::saved::process::SavedDevice>,
     collected: &Collected,

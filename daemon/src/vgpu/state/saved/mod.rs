@@ -29,6 +29,8 @@ pub mod row;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use bytes::Bytes;
 use engine::SavedEngine;
 use memory::SavedAllocation;
@@ -75,7 +77,7 @@ pub struct SavedSession {
     pub retired: Vec<(u16, u64)>,
     /// Contexts that guest and session call by different numbers: the guest's, the session's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub names: Vec<(u32, u32)>,
+    pub names: Vec<(FrontContext, GuestProcess)>,
     /// Ages of the adapter resets that still count, milliseconds.
     pub adapter_resets: Vec<u64>,
     /// Why the vGPU may not work, if it may not.

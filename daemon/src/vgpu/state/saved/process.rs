@@ -12,6 +12,7 @@ use super::row::SavedOperation;
 use super::row::SavedProgress;
 use super::row::SavedTable;
 use super::row::SavedWait;
+use crate::ids::GuestProcess;
 
 /// What kernels are compiled from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ pub struct SavedSource {
 #[serde(default)]
 pub struct SavedProcess {
     /// Its virtio-gpu context.
-    pub context: u32,
+    pub context: GuestProcess,
     /// Resources that it may name.
     pub attached: Vec<u32>,
     /// Order of its fences.

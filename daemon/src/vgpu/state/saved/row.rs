@@ -1,11 +1,12 @@
 //! Rows: arrays without names, of which there are many. They never change (see [`super`]).
 
+use crate::ids::GuestProcess;
 use serde::Deserialize;
 use serde::Serialize;
 
 /// Where a message came from: guest process, response slot, the guest's number, timeline, place on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedOrigin(pub u32, pub u32, pub u64, pub u8, pub Option<u64>);
+pub struct SavedOrigin(pub GuestProcess, pub u32, pub u64, pub u8, pub Option<u64>);
 
 /// A mapping: GPU virtual address, bytes, allocation, bytes into it, whether stores are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ pub struct SavedGpuWait(pub u64, pub u32, pub u64);
 
 /// A doorbell that is to end: guest process, doorbell, the message to answer, the value that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedDrain(pub u32, pub u64, pub SavedOrigin, pub u64);
+pub struct SavedDrain(pub GuestProcess, pub u64, pub SavedOrigin, pub u64);
 
 /// A MAKE_RESIDENT message that waits: its origin, and the allocations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
