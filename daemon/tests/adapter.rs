@@ -331,16 +331,21 @@ fn mcdm_51_a_process_is_made_with_its_root_page_table_and_buffers_are_named_by_v
     let entry = ProcessEntry { root: 5, page_va: 0x10_0000, ..ProcessEntry::default() };
     let process = bench.engine.create_process(entry).unwrap();
     let shared = bench.engine.grant_handle().shared;
-    let word = |offset| shared.word(block::process(process) + offset).unwrap().load(Ordering::Acquire);
+    let word = |offset| shared.word(block::process(process.get()) + offset).unwrap().load(Ordering::Acquire);
     assert!(word(0) != 0, "it lives");
     assert_eq!(word(8), 5, "its root page table is set");
-    let submission =
-        HwSubmission { fence_id: 1, process, buffer_va: 0x7_0000, length: 64, ..HwSubmission::default() };
+    let submission = HwSubmission {
+        fence_id: 1,
+        process: process.get(),
+        buffer_va: 0x7_0000,
+        length: 64,
+        ..HwSubmission::default()
+    };
     bench.engine.submit_command(submission).unwrap();
     let result = bench.run();
     assert_eq!((result.fault, result.fault_va), (Fault::PageFault as u32, 0x7_0000), "no table leads there");
     bench.engine.destroy_process(process);
-    assert_eq!(shared.word(block::process(process)).unwrap().load(Ordering::Acquire), 0);
+    assert_eq!(shared.word(block::process(process.get())).unwrap().load(Ordering::Acquire), 0);
 }
 
 #[test]
@@ -351,12 +356,17 @@ fn the_hardware_scheduling_group_is_there_but_for_the_switch_list() {
     bench.engine.setup_priority_bands(&Settings::default());
     let context = bench.engine.create_context(0).unwrap();
     let process = bench.engine.create_process(ProcessEntry::default()).unwrap();
-    let queue = QueueEntry { ring_entries: 16, process, context, ..QueueEntry::default() };
+    let queue = QueueEntry {
+        ring_entries: 16,
+        process: process.get(),
+        context: context.get(),
+        ..QueueEntry::default()
+    };
     let queue = bench.engine.create_hw_queue(queue).unwrap();
     let urgent = Parameters { band: Band::Realtime, level: 9, ..Parameters::default() };
     bench.engine.set_scheduling_properties(context, &urgent);
     let shared = bench.engine.grant_handle().shared;
-    let properties = shared.word(scheduling::properties(context) + 8).unwrap().load(Ordering::Acquire);
+    let properties = shared.word(scheduling::properties(context.get()) + 8).unwrap().load(Ordering::Acquire);
     assert_eq!(properties.to_le_bytes()[..2], [3, 9], "band and level, as the engine reads them");
     let fence = bench.engine.suspend_context(context);
     until("the suspend", || bench.engine.contexts.suspend_reported(context) == fence);
@@ -366,8 +376,13 @@ fn the_hardware_scheduling_group_is_there_but_for_the_switch_list() {
     let handed_back = bench.run();
     assert_eq!((handed_back.fence_id, handed_back.fault), (1, HW_SUSPENDED));
     assert_eq!(bench.engine.collect_debug_info().last_completed, 0);
-    let submission =
-        HwSubmission { fence_id: 2, process: u32::MAX, context, suspends: fence, ..HwSubmission::default() };
+    let submission = HwSubmission {
+        fence_id: 2,
+        process: u32::MAX,
+        context: context.get(),
+        suspends: fence,
+        ..HwSubmission::default()
+    };
     bench.engine.submit_command(submission).unwrap();
     let result = bench.run();
     assert_eq!(

@@ -25,6 +25,7 @@ use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::RunRecord;
 use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::ids::ProcessIndex;
 use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_host_gpu::memory::vram::create_memfd;
@@ -85,7 +86,7 @@ struct Bench {
     program: Program,
     start: Start,
     entry: ProcessEntry,
-    process: u32,
+    process: ProcessIndex,
     submitted: u64,
 }
 
@@ -141,7 +142,7 @@ impl Bench {
         };
         let process = engine.create_process(entry).unwrap();
         // Entry 0, which all of its work names.
-        assert_eq!(engine.create_context(AREA_VA + DEVICE_AREA_BYTES).unwrap(), 0);
+        assert_eq!(engine.create_context(AREA_VA + DEVICE_AREA_BYTES).unwrap().get(), 0);
         let mut bench = Self {
             engine,
             tracker,
@@ -215,7 +216,7 @@ impl Bench {
             fence_value: self.submitted,
             buffer_va: BUFFER_VA,
             length: u32::try_from(commands.bytes().len()).unwrap(),
-            process: self.process,
+            process: self.process.get(),
             ..HwSubmission::default()
         };
         self.engine.submit_command(submission).unwrap();
@@ -324,12 +325,18 @@ fn tdr_57_an_engine_that_ended_between_two_stores_of_a_retirement_is_taken_over_
         let write_pointer = ring_at + PAGE_SIZE + ring::CONTROL_WRITE_POINTER;
         bench.ram.write_all_at(&1u64.to_ne_bytes(), write_pointer).unwrap();
         let process = bench.process;
-        let entry = QueueEntry { ring_va, control_va, ring_entries: 4, process, ..QueueEntry::default() };
+        let entry = QueueEntry {
+            ring_va,
+            control_va,
+            ring_entries: 4,
+            process: process.get(),
+            ..QueueEntry::default()
+        };
         bench.engine.reset_engine().unwrap();
         let queue = bench.engine.create_hw_queue(entry).unwrap();
         let handle = bench.engine.grant_handle();
         let word = |offset: u64| handle.shared.word(offset).unwrap();
-        let at = block::queue(u32::from(queue));
+        let at = block::queue(u32::from(queue.get()));
         word(at + block::QUEUE_COMPLETED).store(9, Ordering::Release);
         word(at + block::QUEUE_CONSUMED).store(consumed, Ordering::Release);
         bench.revive();

@@ -36,3 +36,23 @@ macro_rules! id {
         }
     };
 }
+
+id! {
+    /// Which context of an engine: the index of its entry in the tables of the shared block.
+    ContextIndex(u32)
+}
+
+id! {
+    /// Which guest process of an engine: likewise.
+    ProcessIndex(u32)
+}
+
+id! {
+    /// Which user-mode queue of an engine: likewise.
+    QueueIndex(u16)
+}
+
+id! {
+    /// Which physical doorbell of an engine: likewise.
+    DoorbellIndex(u32)
+}

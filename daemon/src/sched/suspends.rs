@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::turns::EngineId;
+use campanile_host_gpu::ids::ContextIndex;
 
 /// A suspend that an engine was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +12,7 @@ pub struct Expected {
     /// The engine.
     pub engine: EngineId,
     /// The context entry.
-    pub context: u32,
+    pub context: ContextIndex,
     /// The fence that must be reported.
     pub fence: u64,
 }
@@ -28,7 +29,7 @@ struct Waiting {
 /// What is expected, and since when; one entry a context.
 #[derive(Debug, Default)]
 pub struct Suspends {
-    waiting: BTreeMap<(EngineId, u32), Waiting>,
+    waiting: BTreeMap<(EngineId, ContextIndex), Waiting>,
 }
 
 impl Suspends {
@@ -48,7 +49,7 @@ impl Suspends {
     /// each once, and when to look again.
     pub fn look(
         &mut self,
-        reported: impl Fn(EngineId, u32) -> u64,
+        reported: impl Fn(EngineId, ContextIndex) -> u64,
         now: Duration,
     ) -> (Vec<EngineId>, Option<Duration>) {
         let mut late = Vec::new();
@@ -77,6 +78,7 @@ mod tests {
     use super::EngineId;
     use super::Expected;
     use super::Suspends;
+    use campanile_host_gpu::ids::ContextIndex;
 
     const A: EngineId = EngineId(1);
     const TIMEOUT: Duration = Duration::from_secs(2);
@@ -88,7 +90,7 @@ mod tests {
     #[test]
     fn ums_112_a_suspend_that_is_not_reported_in_time_makes_its_engine_late_once() {
         let mut suspends = Suspends::default();
-        suspends.expect(Expected { engine: A, context: 3, fence: 1 }, TIMEOUT, at(10));
+        suspends.expect(Expected { engine: A, context: ContextIndex::new(3), fence: 1 }, TIMEOUT, at(10));
         assert_eq!(suspends.look(|_, _| 0, at(11)), (vec![], Some(at(12))));
         assert_eq!(suspends.look(|_, _| 0, at(12)), (vec![A], None));
         assert_eq!(suspends.look(|_, _| 0, at(13)), (vec![], None));
@@ -97,8 +99,8 @@ mod tests {
     #[test]
     fn ums_111_the_report_of_an_earlier_suspend_does_not_satisfy_a_later_one() {
         let mut suspends = Suspends::default();
-        suspends.expect(Expected { engine: A, context: 3, fence: 1 }, TIMEOUT, at(10));
-        suspends.expect(Expected { engine: A, context: 3, fence: 2 }, TIMEOUT, at(11));
+        suspends.expect(Expected { engine: A, context: ContextIndex::new(3), fence: 1 }, TIMEOUT, at(10));
+        suspends.expect(Expected { engine: A, context: ContextIndex::new(3), fence: 2 }, TIMEOUT, at(11));
         assert_eq!(suspends.look(|_, _| 1, at(12)), (vec![], Some(at(14))));
         assert_eq!(suspends.look(|_, _| 1, at(14)), (vec![A], None));
     }
@@ -106,7 +108,7 @@ mod tests {
     #[test]
     fn what_is_reported_is_no_longer_waited_for() {
         let mut suspends = Suspends::default();
-        suspends.expect(Expected { engine: A, context: 3, fence: 1 }, TIMEOUT, at(10));
+        suspends.expect(Expected { engine: A, context: ContextIndex::new(3), fence: 1 }, TIMEOUT, at(10));
         assert_eq!(suspends.look(|_, _| 1, at(20)), (vec![], None));
     }
 }

@@ -16,6 +16,7 @@ use campanile_host_gpu::adapter::process::GrantHandle;
 use campanile_host_gpu::cpu_slice;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::essential_thread;
+use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::node::clock;
 use campanile_host_gpu::sched::choice::Choice;
 use campanile_host_gpu::sched::parameters::Band;
@@ -130,7 +131,7 @@ impl Supervisor {
     }
 
     /// An engine was asked to suspend the context of an entry, and has the timeout to report it (UMS-112).
-    pub fn expect_suspend(&self, engine: EngineId, context: u32, fence: u64) {
+    pub fn expect_suspend(&self, engine: EngineId, context: ContextIndex, fence: u64) {
         self.shared.lock().expected.push(Expected { engine, context, fence });
         self.shared.wake_sources.wake();
     }
@@ -262,7 +263,7 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
             }
             next = Some(next.map_or(look, |at| at.min(look)));
         }
-        let reported = |engine, context| entities.load(engine, context_report(context));
+        let reported = |engine, context: ContextIndex| entities.load(engine, context_report(context.get()));
         let (late, look) = suspends.look(reported, now);
         for entity in late.iter().filter_map(|engine| entities.engines.get(engine)) {
             entity.raise(Hang::NotSuspended, entity.progress());
@@ -303,6 +304,7 @@ mod tests {
     use campanile_host_gpu::engine::message::NodeKind;
     use campanile_host_gpu::essential_thread;
     use campanile_host_gpu::event::Event;
+    use campanile_host_gpu::ids::ContextIndex;
     use campanile_host_gpu::memory::mapping::Access;
     use campanile_host_gpu::memory::mapping::Mapping;
     use campanile_host_gpu::memory::vram::create_memfd;
@@ -537,7 +539,7 @@ mod tests {
         let silent = Still::start(&supervisor, 0, idle, TIMEOUT);
         reports.handle.shared.word(context_report(5)).unwrap().store(9, Ordering::Release);
         for engine in [&unwatched, &reports, &silent] {
-            supervisor.expect_suspend(engine.id, 5, 9);
+            supervisor.expect_suspend(engine.id, ContextIndex::new(5), 9);
         }
         assert_eq!(silent.alarmed().hang, Hang::NotSuspended);
         assert_eq!((unwatched.alarm.take(), reports.alarm.take()), (None, None));

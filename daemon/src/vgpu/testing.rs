@@ -13,6 +13,7 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::log_limit::LogLimit;
 use campanile_host_gpu::memory::mapping::Access;
 use campanile_host_gpu::memory::mapping::Mapping;
@@ -193,13 +194,13 @@ pub(crate) fn take_buffer(session: &mut Session) -> Buffer {
 }
 
 /// The entry of [`CONTEXT`] with its engine.
-pub(crate) fn entry(session: &mut Session) -> u32 {
+pub(crate) fn entry(session: &mut Session) -> ContextIndex {
     device(session, OWNER).contexts.get(CONTEXT).unwrap().entry.unwrap()
 }
 
 /// Gives [`COPY`] a kernel-mode buffer of this owner; its fence id.
 pub(crate) fn give(session: &mut Session, owner: Option<(GuestProcess, Buffer)>) -> u64 {
-    let entry = if owner.is_some() { entry(session) } else { 0 };
+    let entry = if owner.is_some() { entry(session) } else { ContextIndex::new(0) };
     let slot = &mut session.vm.engines[COPY.index()];
     let fence_id = slot.fences.submit();
     let process = slot.process_mut().unwrap();

@@ -9,6 +9,10 @@ use super::debug_info::DebugInfo;
 use super::error::AdapterError;
 use super::scheduling::Preemption;
 use super::scheduling::PreemptionReport;
+use crate::ids::ContextIndex;
+use crate::ids::DoorbellIndex;
+use crate::ids::ProcessIndex;
+use crate::ids::QueueIndex;
 use crate::sched::parameters::Parameters;
 use crate::sched::parameters::Settings;
 
@@ -17,40 +21,40 @@ use crate::sched::parameters::Settings;
 pub trait Adapter {
     /// Makes a guest process known: its root page table and device page (MCDM-51 "set root page table"), and where in
     /// that page its global cell lies; zero in the dedicated model. `entry.generation` is filled in.
-    fn create_process(&mut self, entry: ProcessEntry) -> Result<u32, AdapterError>;
+    fn create_process(&mut self, entry: ProcessEntry) -> Result<ProcessIndex, AdapterError>;
     /// Forgets it.
-    fn destroy_process(&mut self, process: u32);
+    fn destroy_process(&mut self, process: ProcessIndex);
     /// Makes a context known; resumed (UMS-114). Its save area lies at `area_va` of the address space that the entry of its
     /// process names.
-    fn create_context(&mut self, area_va: u64) -> Result<u32, AdapterError>;
+    fn create_context(&mut self, area_va: u64) -> Result<ContextIndex, AdapterError>;
     /// Forgets it. Nothing of it is left with the engine.
-    fn destroy_context(&mut self, context: u32);
+    fn destroy_context(&mut self, context: ContextIndex);
     /// Stops a context as soon as can be (UMS-108); the fence that the engine reports then (UMS-109).
-    fn suspend_context(&mut self, context: u32) -> u64;
+    fn suspend_context(&mut self, context: ContextIndex) -> u64;
     /// Lets it run again.
-    fn resume_context(&mut self, context: u32);
+    fn resume_context(&mut self, context: ContextIndex);
     /// Makes a user-mode queue known. `entry.generation` is filled in.
-    fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError>;
+    fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<QueueIndex, AdapterError>;
     /// Forgets it.
-    fn destroy_hw_queue(&mut self, queue: u16);
+    fn destroy_hw_queue(&mut self, queue: QueueIndex);
     /// Points physical doorbell `slot` at a cell (UMS-56); for a process with a global cell, has a ring of that one
     /// stand for `queue` as well. An engine that sleeps is not woken: the caller does that, once it has told the guest
     /// that the doorbell is connected.
-    fn connect_doorbell(&mut self, slot: u32, queue: u16, process: u32, cell: u16);
+    fn connect_doorbell(&mut self, slot: DoorbellIndex, queue: QueueIndex, process: ProcessIndex, cell: u16);
     /// Takes the cell away from `slot` (UMS-66).
-    fn disconnect_doorbell(&mut self, slot: u32);
+    fn disconnect_doorbell(&mut self, slot: DoorbellIndex);
     /// Connects a queue whose rings are announced by NOTIFY (UMS-51).
-    fn connect_notified(&mut self, queue: u16);
+    fn connect_notified(&mut self, queue: QueueIndex);
     /// Ends that.
-    fn disconnect_notified(&mut self, queue: u16);
+    fn disconnect_notified(&mut self, queue: QueueIndex);
     /// A queue connected that way was rung (UMS-94).
-    fn notify(&mut self, queue: u16);
+    fn notify(&mut self, queue: QueueIndex);
     /// Hands a kernel-mode buffer over.
     fn submit_command(&mut self, submission: HwSubmission) -> Result<(), AdapterError>;
     /// The next finished kernel-mode buffer, in order (MCDM-17).
     fn completed_command(&mut self) -> Option<HwResult>;
     /// Sets how a context is scheduled; in force at the engine's next decision (PRE-69).
-    fn set_scheduling_properties(&mut self, context: u32, parameters: &Parameters);
+    fn set_scheduling_properties(&mut self, context: ContextIndex, parameters: &Parameters);
     /// Sets the bands up: before the first work, or later, in force at the next decision (PRE-69).
     fn setup_priority_bands(&mut self, settings: &Settings);
     /// Has the engine put back all that is in its hardware queue, at the next boundary (PRE-19). Nothing is submitted

@@ -14,59 +14,63 @@ use super::process::EngineProcess;
 use super::scheduling::Preemption;
 use super::scheduling::PreemptionReport;
 use crate::engine::message::NodeKind;
+use crate::ids::ContextIndex;
+use crate::ids::DoorbellIndex;
+use crate::ids::ProcessIndex;
+use crate::ids::QueueIndex;
 use crate::sched::parameters::Parameters;
 use crate::sched::parameters::Settings;
 
 impl Adapter for EngineProcess {
-    fn create_process(&mut self, entry: ProcessEntry) -> Result<u32, AdapterError> {
+    fn create_process(&mut self, entry: ProcessEntry) -> Result<ProcessIndex, AdapterError> {
         self.tables.create_process(entry)
     }
 
-    fn destroy_process(&mut self, process: u32) {
+    fn destroy_process(&mut self, process: ProcessIndex) {
         self.tables.destroy_process(process);
     }
 
-    fn create_context(&mut self, area_va: u64) -> Result<u32, AdapterError> {
+    fn create_context(&mut self, area_va: u64) -> Result<ContextIndex, AdapterError> {
         self.contexts.create(area_va)
     }
 
-    fn destroy_context(&mut self, context: u32) {
+    fn destroy_context(&mut self, context: ContextIndex) {
         self.contexts.destroy(context);
     }
 
-    fn suspend_context(&mut self, context: u32) -> u64 {
+    fn suspend_context(&mut self, context: ContextIndex) -> u64 {
         self.contexts.change_suspension(context, Suspension::suspend).fence
     }
 
-    fn resume_context(&mut self, context: u32) {
+    fn resume_context(&mut self, context: ContextIndex) {
         let _resumed = self.contexts.change_suspension(context, Suspension::resume);
     }
 
-    fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<u16, AdapterError> {
+    fn create_hw_queue(&mut self, entry: QueueEntry) -> Result<QueueIndex, AdapterError> {
         self.tables.put_queue(entry, false)
     }
 
-    fn destroy_hw_queue(&mut self, queue: u16) {
+    fn destroy_hw_queue(&mut self, queue: QueueIndex) {
         self.tables.destroy_queue(queue);
     }
 
-    fn connect_doorbell(&mut self, slot: u32, queue: u16, process: u32, cell: u16) {
+    fn connect_doorbell(&mut self, slot: DoorbellIndex, queue: QueueIndex, process: ProcessIndex, cell: u16) {
         self.tables.connect_doorbell(slot, queue, process, cell);
     }
 
-    fn disconnect_doorbell(&mut self, slot: u32) {
+    fn disconnect_doorbell(&mut self, slot: DoorbellIndex) {
         self.tables.disconnect_doorbell(slot);
     }
 
-    fn connect_notified(&mut self, queue: u16) {
+    fn connect_notified(&mut self, queue: QueueIndex) {
         self.tables.connect_notified(queue);
     }
 
-    fn disconnect_notified(&mut self, queue: u16) {
+    fn disconnect_notified(&mut self, queue: QueueIndex) {
         self.tables.disconnect_notified(queue);
     }
 
-    fn notify(&mut self, queue: u16) {
+    fn notify(&mut self, queue: QueueIndex) {
         self.tables.notify(queue);
     }
 
@@ -78,7 +82,7 @@ impl Adapter for EngineProcess {
         self.hw_queue.collect()
     }
 
-    fn set_scheduling_properties(&mut self, context: u32, parameters: &Parameters) {
+    fn set_scheduling_properties(&mut self, context: ContextIndex, parameters: &Parameters) {
         self.contexts.set_properties(context, parameters);
     }
 

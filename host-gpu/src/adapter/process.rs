@@ -53,6 +53,7 @@ use crate::engine::message::NodeKind;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
+use crate::ids::QueueIndex;
 use crate::kernel::name::KernelName;
 
 /// An engine: its shared block, and the process that works on it, if there is one.
@@ -193,7 +194,7 @@ impl EngineProcess {
 
     /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71). False when
     /// that was asked already, and the engine has not looked yet.
-    pub fn ask_look(&self, queue: u16) -> bool {
+    pub fn ask_look(&self, queue: QueueIndex) -> bool {
         self.shared.ask_look(queue)
     }
 

@@ -14,6 +14,7 @@ use campanile_protocol::engine::residency::WANTED_WRITTEN;
 use campanile_protocol::engine::residency::Wanted;
 
 use super::shared::SharedBlock;
+use crate::ids::ContextIndex;
 
 /// What an engine misses, and what it has used: by its own word.
 #[derive(Debug)]
@@ -46,10 +47,10 @@ impl Uses {
 
     /// The entry of the context whose state is on the engine, and whether its work runs now: claims. None where no process
     /// is there.
-    pub fn last_context(&self) -> Option<(u32, bool)> {
+    pub fn last_context(&self) -> Option<(ContextIndex, bool)> {
         let last = self.shared.load(block::LAST_CONTEXT).checked_sub(1).filter(|_| !self.shared.is_lost());
         let is_running = Progress::from_word(self.shared.load(block::PROGRESS)).work != Work::Nothing;
-        Some((u32::try_from(last?).ok()?, is_running))
+        Some((ContextIndex::new(u32::try_from(last?).ok()?), is_running))
     }
 
     /// From now on what is used counts as used in this epoch.
@@ -87,6 +88,7 @@ mod tests {
 
     use super::SharedBlock;
     use super::Uses;
+    use crate::ids::ContextIndex;
 
     fn uses() -> (Arc<SharedBlock>, Uses) {
         let shared = Arc::new(SharedBlock::new().unwrap());
@@ -126,10 +128,10 @@ mod tests {
         shared.set_lost(false);
         assert_eq!(uses.last_context(), None, "none was on it yet");
         shared.store(block::LAST_CONTEXT, 6);
-        assert_eq!(uses.last_context(), Some((5, false)));
+        assert_eq!(uses.last_context(), Some((ContextIndex::new(5), false)));
         let work = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
         shared.store(block::PROGRESS, work.word());
-        assert_eq!(uses.last_context(), Some((5, true)));
+        assert_eq!(uses.last_context(), Some((ContextIndex::new(5), true)));
         shared.store(block::LAST_CONTEXT, u64::MAX);
         assert_eq!(uses.last_context(), None, "no table is so long");
         shared.store(block::LAST_CONTEXT, 6);

@@ -14,6 +14,7 @@ use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use crate::event::Event;
+use crate::ids::QueueIndex;
 use crate::memory::bits;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
@@ -119,9 +120,10 @@ impl SharedBlock {
 
     /// Has the engine look at a queue's write pointer when it next looks at the slots (UMS-64, UMS-71). False when
     /// that was asked already, and the engine has not looked yet.
-    pub(super) fn ask_look(&self, queue: u16) -> bool {
+    pub(super) fn ask_look(&self, queue: QueueIndex) -> bool {
         // PAIRS WITH engine/watch.rs `refresh`: the slot has changed before.
-        u32::from(queue) < block::MAX_QUEUES && bits::raise(&self.mapping, block::LOOK, u32::from(queue))
+        u32::from(queue.get()) < block::MAX_QUEUES
+            && bits::raise(&self.mapping, block::LOOK, u32::from(queue.get()))
     }
 
     pub(super) fn changed(&self) {

@@ -12,6 +12,7 @@ use super::error::AdapterError;
 use super::indices::Indices;
 use super::shared::SharedBlock;
 use crate::engine::properties::properties;
+use crate::ids::ContextIndex;
 use crate::memory::bits;
 use crate::sched::parameters::Parameters;
 
@@ -31,7 +32,7 @@ pub struct Contexts {
 #[error("it reported suspend fence {fence} of context entry {context}, which has had {issued}")]
 pub struct NeverIssued {
     /// The context entry.
-    pub context: u32,
+    pub context: ContextIndex,
     /// The fence.
     pub fence: u64,
     /// The last fence that was issued.
@@ -45,7 +46,7 @@ impl Contexts {
     }
 
     /// A free entry, and its generation: another one each time.
-    fn take(&mut self) -> Option<(u32, u32)> {
+    fn take(&mut self) -> Option<(ContextIndex, u32)> {
         let (index, _) = self.indices.take(self.shared.acknowledged())?;
         let place = index as usize;
         if self.requests.len() <= place {
@@ -54,94 +55,94 @@ impl Contexts {
         }
         self.requests[place] = Suspension::default();
         self.generations[place] = self.generations[place].wrapping_add(1).max(1);
-        Some((index, self.generations[place]))
+        Some((ContextIndex::new(index), self.generations[place]))
     }
 
-    pub(super) fn create(&mut self, area_va: u64) -> Result<u32, AdapterError> {
+    pub(super) fn create(&mut self, area_va: u64) -> Result<ContextIndex, AdapterError> {
         let (index, generation) = self.take().ok_or(AdapterError::Full("context entry"))?;
         self.write_properties(index, generation, &Parameters::default());
         // The engine has acknowledged the end of the context before it, and touches neither until it is asked.
-        self.shared.store(block::context_request(index), Suspension::default().word());
-        self.shared.store(block::context_report(index), 0);
-        self.shared.store(block::context_area(index), area_va);
+        self.shared.store(block::context_request(index.get()), Suspension::default().word());
+        self.shared.store(block::context_report(index.get()), 0);
+        self.shared.store(block::context_area(index.get()), area_va);
         Ok(index)
     }
 
-    pub(super) fn destroy(&mut self, context: u32) {
+    pub(super) fn destroy(&mut self, context: ContextIndex) {
         self.shared.changed();
-        self.indices.retire(context, self.shared.sequence());
+        self.indices.retire(context.get(), self.shared.sequence());
     }
 
     /// A context that another engine had, and its suspends so far, all of them reported.
     ///
     /// # Errors
     /// The table is full.
-    pub fn take_over(&mut self, suspends: Suspension, area_va: u64) -> Result<u32, AdapterError> {
+    pub fn take_over(&mut self, suspends: Suspension, area_va: u64) -> Result<ContextIndex, AdapterError> {
         let context = self.create(area_va)?;
-        if let Some(request) = self.requests.get_mut(context as usize) {
+        if let Some(request) = self.requests.get_mut(context.get() as usize) {
             *request = suspends;
         }
-        self.shared.store(block::context_request(context), suspends.word());
-        self.shared.store(block::context_report(context), suspends.fence);
+        self.shared.store(block::context_request(context.get()), suspends.word());
+        self.shared.store(block::context_report(context.get()), suspends.fence);
         Ok(context)
     }
 
     pub(super) fn change_suspension(
         &mut self,
-        context: u32,
+        context: ContextIndex,
         change: impl Fn(Suspension) -> Suspension,
     ) -> Suspension {
-        let Some(request) = self.requests.get_mut(context as usize) else {
+        let Some(request) = self.requests.get_mut(context.get() as usize) else {
             return Suspension::default();
         };
         *request = change(*request);
         let request = *request;
-        self.shared.store(block::context_request(context), request.word());
+        self.shared.store(block::context_request(context.get()), request.word());
         // PAIRS WITH engine/suspension.rs `report`: the word is there first.
-        bits::raise(&self.shared.mapping, block::SUSPENDS, context);
+        bits::raise(&self.shared.mapping, block::SUSPENDS, context.get());
         self.shared.changed();
         request
     }
 
     /// Sets how a context is scheduled, where there is one.
-    pub(super) fn set_properties(&self, context: u32, parameters: &Parameters) {
+    pub(super) fn set_properties(&self, context: ContextIndex, parameters: &Parameters) {
         if let Some(generation) = self.generation(context) {
             self.write_properties(context, generation, parameters);
             self.shared.poke();
         }
     }
 
-    fn write_properties(&self, context: u32, generation: u32, parameters: &Parameters) {
+    fn write_properties(&self, context: ContextIndex, generation: u32, parameters: &Parameters) {
         let properties = properties(parameters, generation);
-        self.shared.write(scheduling::properties(context), properties.as_bytes());
+        self.shared.write(scheduling::properties(context.get()), properties.as_bytes());
         // PAIRS WITH engine/run_list.rs `refresh`: the properties are there first.
-        bits::raise(&self.shared.mapping, scheduling::RESCHEDULED, context);
+        bits::raise(&self.shared.mapping, scheduling::RESCHEDULED, context.get());
         self.shared.change();
     }
 
     /// Which use of a context entry is the present one, as log entries say it; none of an entry that was never used.
-    pub fn generation(&self, context: u32) -> Option<u32> {
-        self.generations.get(context as usize).copied()
+    pub fn generation(&self, context: ContextIndex) -> Option<u32> {
+        self.generations.get(context.get() as usize).copied()
     }
 
     /// How long a context has had the engine, by the engine's own word.
-    pub fn used(&self, context: u32) -> Duration {
-        Duration::from_nanos(self.shared.load(scheduling::used(context)))
+    pub fn used(&self, context: ContextIndex) -> Duration {
+        Duration::from_nanos(self.shared.load(scheduling::used(context.get())))
     }
 
     /// Suspends of a context so far: what a submission of it must carry.
-    pub fn suspends(&self, context: u32) -> u64 {
-        self.requests.get(context as usize).map_or(0, |request| request.fence)
+    pub fn suspends(&self, context: ContextIndex) -> u64 {
+        self.requests.get(context.get() as usize).map_or(0, |request| request.fence)
     }
 
     /// The last suspend fence that the engine has reported for a context. One without a process holds nothing, so that
     /// all that was asked of it is done.
-    pub fn suspend_reported(&self, context: u32) -> u64 {
+    pub fn suspend_reported(&self, context: ContextIndex) -> u64 {
         let issued = self.suspends(context);
         if self.shared.is_lost() {
             issued
         } else {
-            self.shared.load(block::context_report(context)).min(issued)
+            self.shared.load(block::context_report(context.get())).min(issued)
         }
     }
 
@@ -154,17 +155,20 @@ impl Contexts {
 
     /// Whether it has reported every suspend that it was asked for.
     pub fn has_reported_suspends(&self) -> bool {
-        (0..).zip(&self.requests).all(|(context, request)| self.suspend_reported(context) >= request.fence)
+        (0..)
+            .zip(&self.requests)
+            .all(|(context, request)| self.suspend_reported(ContextIndex::new(context)) >= request.fence)
     }
 
     /// The contexts whose suspend fence has moved since the last call.
     ///
     /// # Errors
     /// The engine reports one that was never issued.
-    pub fn take_suspend_reports(&self) -> Result<Vec<u32>, NeverIssued> {
-        let contexts = bits::take(&self.shared.mapping, block::SUSPEND_REPORTS, block::SUSPEND_WORDS);
+    pub fn take_suspend_reports(&self) -> Result<Vec<ContextIndex>, NeverIssued> {
+        let reports = bits::take(&self.shared.mapping, block::SUSPEND_REPORTS, block::SUSPEND_WORDS);
+        let contexts: Vec<ContextIndex> = reports.into_iter().map(ContextIndex::new).collect();
         for &context in &contexts {
-            let fence = self.shared.load(block::context_report(context));
+            let fence = self.shared.load(block::context_report(context.get()));
             let issued = self.suspends(context);
             if fence > issued {
                 return Err(NeverIssued { context, fence, issued });
@@ -199,8 +203,8 @@ mod tests {
         assert_eq!(contexts.change_suspension(context, Suspension::suspend).fence, 1);
         assert!(!contexts.has_reported_suspends());
         let report = |fence| {
-            shared.store(block::context_report(context), fence);
-            bits::raise(&shared.mapping, block::SUSPEND_REPORTS, context);
+            shared.store(block::context_report(context.get()), fence);
+            bits::raise(&shared.mapping, block::SUSPEND_REPORTS, context.get());
         };
         report(1);
         assert!(contexts.has_reported_suspends());

@@ -14,6 +14,9 @@ use super::error::AdapterError;
 use super::indices::Indices;
 use super::shared::SharedBlock;
 use crate::engine::save_area;
+use crate::ids::DoorbellIndex;
+use crate::ids::ProcessIndex;
+use crate::ids::QueueIndex;
 use crate::memory::bits;
 
 /// How far a user-mode queue is.
@@ -48,7 +51,7 @@ impl Tables {
         }
     }
 
-    pub(super) fn create_process(&mut self, entry: ProcessEntry) -> Result<u32, AdapterError> {
+    pub(super) fn create_process(&mut self, entry: ProcessEntry) -> Result<ProcessIndex, AdapterError> {
         let shared = &self.shared;
         let (index, generation) =
             self.processes.take(shared.acknowledged()).ok_or(AdapterError::Full("process entry"))?;
@@ -56,13 +59,13 @@ impl Tables {
         shared.store(block::process(index), generation);
         shared.uses(block::USED_PROCESSES, index);
         shared.changed();
-        Ok(index)
+        Ok(ProcessIndex::new(index))
     }
 
-    pub(super) fn destroy_process(&mut self, process: u32) {
-        self.shared.store(block::process(process), 0);
+    pub(super) fn destroy_process(&mut self, process: ProcessIndex) {
+        self.shared.store(block::process(process.get()), 0);
         self.shared.changed();
-        self.processes.retire(process, self.shared.sequence());
+        self.processes.retire(process.get(), self.shared.sequence());
     }
 
     /// A user-mode queue, at its beginning or where another engine put it aside: `entry` says what was consumed, and where the
@@ -70,7 +73,7 @@ impl Tables {
     ///
     /// # Errors
     /// The table is full.
-    pub fn put_queue(&mut self, entry: QueueEntry, is_saved: bool) -> Result<u16, AdapterError> {
+    pub fn put_queue(&mut self, entry: QueueEntry, is_saved: bool) -> Result<QueueIndex, AdapterError> {
         let shared = &self.shared;
         let (index, generation) =
             self.queues.take(shared.acknowledged()).ok_or(AdapterError::Full("queue entry"))?;
@@ -92,51 +95,57 @@ impl Tables {
         shared.store(place, generation);
         shared.uses(block::USED_QUEUES, index);
         shared.changed();
-        u16::try_from(index).map_err(|_| AdapterError::Full("queue entry"))
+        u16::try_from(index).map(QueueIndex::new).map_err(|_| AdapterError::Full("queue entry"))
     }
 
-    pub(super) fn destroy_queue(&mut self, queue: u16) {
-        self.shared.store(block::queue(u32::from(queue)), 0);
+    pub(super) fn destroy_queue(&mut self, queue: QueueIndex) {
+        self.shared.store(block::queue(u32::from(queue.get())), 0);
         self.shared.changed();
-        self.queues.retire(u32::from(queue), self.shared.sequence());
+        self.queues.retire(u32::from(queue.get()), self.shared.sequence());
     }
 
-    pub(super) fn connect_doorbell(&mut self, slot: u32, queue: u16, process: u32, cell: u16) {
+    pub(super) fn connect_doorbell(
+        &mut self,
+        slot: DoorbellIndex,
+        queue: QueueIndex,
+        process: ProcessIndex,
+        cell: u16,
+    ) {
         self.doorbell_generation = self.doorbell_generation.wrapping_add(1);
-        let process = u16::try_from(process).unwrap_or(u16::MAX);
-        let watched = DoorbellSlot::watch(queue, process, cell, self.doorbell_generation);
-        self.shared.store(block::doorbell(slot), watched.0);
-        self.shared.uses(block::USED_DOORBELLS, slot);
+        let process = u16::try_from(process.get()).unwrap_or(u16::MAX);
+        let watched = DoorbellSlot::watch(queue.get(), process, cell, self.doorbell_generation);
+        self.shared.store(block::doorbell(slot.get()), watched.0);
+        self.shared.uses(block::USED_DOORBELLS, slot.get());
         self.shared.ask_look(queue);
         self.shared.change();
     }
 
-    pub(super) fn disconnect_doorbell(&mut self, slot: u32) {
+    pub(super) fn disconnect_doorbell(&mut self, slot: DoorbellIndex) {
         // The engine could have changed the word, and then loses a look at a queue of its own.
-        let held = DoorbellSlot(self.shared.load(block::doorbell(slot)));
-        self.shared.store(block::doorbell(slot), DoorbellSlot::FREE.0);
+        let held = DoorbellSlot(self.shared.load(block::doorbell(slot.get())));
+        self.shared.store(block::doorbell(slot.get()), DoorbellSlot::FREE.0);
         if held.is_watching() {
-            self.shared.ask_look(held.queue());
+            self.shared.ask_look(QueueIndex::new(held.queue()));
         }
         self.shared.changed();
     }
 
-    pub(super) fn connect_notified(&mut self, queue: u16) {
+    pub(super) fn connect_notified(&mut self, queue: QueueIndex) {
         self.set_notified(self.notified + 1, queue);
     }
 
-    pub(super) fn disconnect_notified(&mut self, queue: u16) {
+    pub(super) fn disconnect_notified(&mut self, queue: QueueIndex) {
         self.set_notified(self.notified.saturating_sub(1), queue);
     }
 
-    fn set_notified(&mut self, count: u64, queue: u16) {
+    fn set_notified(&mut self, count: u64, queue: QueueIndex) {
         self.notified = count;
         self.shared.store(block::NOTIFIED, count);
         self.shared.ask_look(queue);
         self.shared.changed();
     }
 
-    pub(super) fn notify(&self, queue: u16) {
+    pub(super) fn notify(&self, queue: QueueIndex) {
         // Where it is owed already, the sequence has risen since, and the engine has not seen it yet.
         if self.shared.ask_look(queue) {
             self.shared.changed();
@@ -144,8 +153,8 @@ impl Tables {
     }
 
     /// How far a user-mode queue is: by the word of the engine, which has ended.
-    pub fn queue_place(&self, queue: u16) -> QueuePlace {
-        let base = block::queue(u32::from(queue));
+    pub fn queue_place(&self, queue: QueueIndex) -> QueuePlace {
+        let base = block::queue(u32::from(queue.get()));
         let consumed = self.shared.load(base + block::QUEUE_CONSUMED);
         QueuePlace {
             consumed,
@@ -155,39 +164,39 @@ impl Tables {
     }
 
     /// Queues that want attention since the last call.
-    pub fn take_attention(&self) -> Vec<u16> {
+    pub fn take_attention(&self) -> Vec<QueueIndex> {
         let queues = bits::take(&self.shared.mapping, block::ATTENTION, block::ATTENTION_WORDS);
-        queues.into_iter().map(|queue| u16::try_from(queue).unwrap_or(0)).collect()
+        queues.into_iter().map(|queue| QueueIndex::new(u16::try_from(queue).unwrap_or(0))).collect()
     }
 
     /// The fault that stopped a queue: code and address.
-    pub fn queue_fault(&self, queue: u16) -> Option<(u32, u64)> {
-        let base = block::queue(u32::from(queue));
+    pub fn queue_fault(&self, queue: QueueIndex) -> Option<(u32, u64)> {
+        let base = block::queue(u32::from(queue.get()));
         let fault = u32::try_from(self.shared.load(base + block::QUEUE_FAULT)).unwrap_or(u32::MAX);
         (fault != 0).then(|| (fault, self.shared.load(base + block::QUEUE_FAULT_VA)))
     }
 
     /// Has the engine say when a queue, whose doorbell is disconnected, has nothing left to run.
-    pub fn drain_queue(&self, queue: u16) {
-        self.shared.store(block::queue(u32::from(queue)) + block::QUEUE_DRAIN, 1);
+    pub fn drain_queue(&self, queue: QueueIndex) {
+        self.shared.store(block::queue(u32::from(queue.get())) + block::QUEUE_DRAIN, 1);
         // Rung or not: the last look tells what there is.
         self.shared.ask_look(queue);
         self.shared.changed();
     }
 
     /// Whether it has said so.
-    pub fn queue_is_drained(&self, queue: u16) -> bool {
-        self.shared.load(block::queue(u32::from(queue)) + block::QUEUE_DRAINED) != 0
+    pub fn queue_is_drained(&self, queue: QueueIndex) -> bool {
+        self.shared.load(block::queue(u32::from(queue.get())) + block::QUEUE_DRAINED) != 0
     }
 
     /// The last progress fence value that the engine says it stored for a queue.
-    pub fn queue_completed(&self, queue: u16) -> u64 {
-        self.shared.load(block::queue(u32::from(queue)) + block::QUEUE_COMPLETED)
+    pub fn queue_completed(&self, queue: QueueIndex) -> u64 {
+        self.shared.load(block::queue(u32::from(queue.get())) + block::QUEUE_COMPLETED)
     }
 
     /// Sets what a queue's waiters wait for, and returns the CurrentValue read after it, from `current`.
-    pub fn monitor(&self, queue: u16, smallest: Option<u64>, current: &AtomicU64) -> u64 {
-        let place = block::queue(u32::from(queue)) + block::QUEUE_MONITORED;
+    pub fn monitor(&self, queue: QueueIndex, smallest: Option<u64>, current: &AtomicU64) -> u64 {
+        let place = block::queue(u32::from(queue.get())) + block::QUEUE_MONITORED;
         self.shared.word(place).map_or(0, |word| fence::monitor(current, word, smallest))
     }
 }
@@ -201,6 +210,9 @@ mod tests {
 
     use super::SharedBlock;
     use super::Tables;
+    use crate::ids::DoorbellIndex;
+    use crate::ids::ProcessIndex;
+    use crate::ids::QueueIndex;
     use crate::memory::bits;
 
     fn tables() -> (Arc<SharedBlock>, Tables) {
@@ -213,19 +225,19 @@ mod tests {
         let (shared, mut tables) = tables();
         let looks = || bits::take(&shared.mapping, block::LOOK, block::LOOK_WORDS);
         let sequence = shared.sequence();
-        tables.connect_doorbell(2, 5, 1, 0);
+        tables.connect_doorbell(DoorbellIndex::new(2), QueueIndex::new(5), ProcessIndex::new(1), 0);
         assert_eq!((looks(), shared.sequence()), (vec![5], sequence + 1));
-        tables.disconnect_doorbell(2);
+        tables.disconnect_doorbell(DoorbellIndex::new(2));
         assert_eq!((looks(), shared.sequence()), (vec![5], sequence + 2));
-        tables.disconnect_doorbell(2);
+        tables.disconnect_doorbell(DoorbellIndex::new(2));
         assert_eq!(looks(), Vec::<u32>::new(), "no engine had it");
-        tables.connect_notified(6);
+        tables.connect_notified(QueueIndex::new(6));
         assert_eq!((looks(), shared.load(block::NOTIFIED)), (vec![6], 1));
         let sequence = shared.sequence();
-        tables.notify(6);
-        tables.notify(6);
+        tables.notify(QueueIndex::new(6));
+        tables.notify(QueueIndex::new(6));
         assert_eq!((looks(), shared.sequence()), (vec![6], sequence + 1), "once asked is enough");
-        tables.disconnect_notified(6);
+        tables.disconnect_notified(QueueIndex::new(6));
         assert_eq!((looks(), shared.load(block::NOTIFIED)), (vec![6], 0));
     }
 
@@ -235,12 +247,12 @@ mod tests {
         shared.set_lost(false);
         let all = u16::try_from(block::MAX_QUEUES).unwrap();
         for queue in 0..all {
-            assert_eq!(tables.put_queue(QueueEntry::default(), false).unwrap(), queue);
+            assert_eq!(tables.put_queue(QueueEntry::default(), false).unwrap(), QueueIndex::new(queue));
         }
-        tables.destroy_queue(3);
+        tables.destroy_queue(QueueIndex::new(3));
         assert!(tables.put_queue(QueueEntry::default(), false).is_err());
         shared.store(block::WATCH_ACK, shared.sequence());
-        assert_eq!(tables.put_queue(QueueEntry::default(), false).unwrap(), 3);
+        assert_eq!(tables.put_queue(QueueEntry::default(), false).unwrap(), QueueIndex::new(3));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::watch::Peeks;
 use super::watch::Watch;
 use super::words::load;
 use super::words::store;
+use crate::ids::QueueIndex;
 use crate::node::buffer::Node;
 use crate::node::clock;
 use crate::sched::policy::Policy;
@@ -47,8 +48,8 @@ pub struct Execution {
     /// How many latency boosts the supervisor asked for, as far as was seen.
     pub(super) latency_boosts: u64,
     /// What [`Self::collect`] found, kept so that no loop allocates.
-    pub(super) rung: Vec<(u16, Option<u64>)>,
-    pub(super) blocked: Vec<u16>,
+    pub(super) rung: Vec<(QueueIndex, Option<u64>)>,
+    pub(super) blocked: Vec<QueueIndex>,
     pub(super) generation: u64,
     pub(super) commands: Commands,
     pub(super) events: Events,

@@ -43,6 +43,9 @@ use crate::adapter::Adapter;
 use crate::adapter::process::EngineProcess;
 use crate::engine::message::NodeKind;
 use crate::event::Event;
+use crate::ids::ContextIndex;
+use crate::ids::ProcessIndex;
+use crate::ids::QueueIndex;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::writer::PageTables;
@@ -148,7 +151,7 @@ impl DaemonSide {
         (Self { engine, tables, root, vram, commands, areas: 0, buffers: 0, fences: 0 }, execution)
     }
 
-    fn process(&mut self) -> u32 {
+    fn process(&mut self) -> ProcessIndex {
         let entry = ProcessEntry {
             root: self.root.0,
             page_va: BASE,
@@ -160,7 +163,7 @@ impl DaemonSide {
         self.engine.create_process(entry).unwrap()
     }
 
-    fn context(&mut self, band: Band) -> u32 {
+    fn context(&mut self, band: Band) -> ContextIndex {
         let area = CONTEXT_AREAS + self.areas * PAGE_SIZE;
         self.areas += 1;
         self.vram.word(area).unwrap().store(AreaKind::Context.header(), Ordering::Release);
@@ -171,15 +174,15 @@ impl DaemonSide {
     }
 
     /// A user-mode queue, the `place`-th of its device.
-    fn queue(&mut self, process: u32, context: u32, place: u32) -> u16 {
+    fn queue(&mut self, process: ProcessIndex, context: ContextIndex, place: u32) -> QueueIndex {
         let ring = RING + u64::from(place) * 2 * PAGE_SIZE;
         self.vram.word(ring + PAGE_SIZE).unwrap().store(0, Ordering::Release);
         let entry = QueueEntry {
             ring_va: BASE + ring,
             control_va: BASE + ring + PAGE_SIZE,
             ring_entries: RING_ENTRIES,
-            process,
-            context,
+            process: process.get(),
+            context: context.get(),
             fence_index: place,
             ..QueueEntry::default()
         };
@@ -199,7 +202,7 @@ impl DaemonSide {
     }
 
     /// Puts a buffer into the ring of the `place`-th queue of the device, and has the engine look.
-    fn ring(&mut self, queue: u16, place: u32, chunks: u64) {
+    fn ring(&mut self, queue: QueueIndex, place: u32, chunks: u64) {
         let (buffer_va, length) = self.buffer(chunks);
         let base = RING + u64::from(place) * 2 * PAGE_SIZE;
         let pointer = self.vram.word(base + PAGE_SIZE + ring::CONTROL_WRITE_POINTER).unwrap();
@@ -211,7 +214,7 @@ impl DaemonSide {
         self.engine.notify(queue);
     }
 
-    fn submit(&mut self, process: u32, context: u32, buffer: (u64, u32)) {
+    fn submit(&mut self, process: ProcessIndex, context: ContextIndex, buffer: (u64, u32)) {
         self.fences += 1;
         let (buffer_va, length) = buffer;
         let submission = HwSubmission {
@@ -220,17 +223,17 @@ impl DaemonSide {
             length,
             fence_value: self.fences,
             number: self.fences,
-            process,
-            context,
+            process: process.get(),
+            context: context.get(),
             fence_index: 100,
             ..HwSubmission::default()
         };
         self.engine.submit_command(submission).unwrap();
     }
 
-    fn completed(&self, queue: u16) -> u64 {
+    fn completed(&self, queue: QueueIndex) -> u64 {
         let shared = self.engine.grant_handle().shared;
-        load(&shared, block::queue(u32::from(queue)) + block::QUEUE_COMPLETED)
+        load(&shared, block::queue(u32::from(queue.get())) + block::QUEUE_COMPLETED)
     }
 }
 
@@ -371,7 +374,7 @@ fn pre_70_how_a_context_is_scheduled_is_known_before_its_first_buffer_asks_for_t
     execution.round();
     assert_eq!(urgency(), 0, "nothing is said before it is known");
     execution.round();
-    let of = execution.run_list.urgency_of(0);
+    let of = execution.run_list.urgency_of(ContextIndex::new(0));
     assert_eq!(of.band, Band::Realtime as u8);
     assert_eq!(urgency(), of.word());
     assert_eq!(load(&shared, block::HW_QUEUE_COMPLETED), 1);

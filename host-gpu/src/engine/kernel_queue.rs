@@ -30,6 +30,7 @@ use super::suspension;
 use super::user_queue::Outcome;
 use super::watch::Watch;
 use super::words::load;
+use crate::ids::ContextIndex;
 use crate::memory::mapping::Mapping;
 use crate::memory::wants::Missing;
 use crate::node::buffer::Buffer;
@@ -46,7 +47,7 @@ pub struct KernelQueue {
     completed: u64,
     running: Option<(Buffer, HwSubmission)>,
     /// The slot of a context in its save area, while that is known.
-    slot: Option<(u32, Slot)>,
+    slot: Option<(ContextIndex, Slot)>,
     /// An address that was not resident, or on the move, when it was last blocked.
     missing: Option<Missing>,
     /// When a buffer was handed back that nothing has completed since.
@@ -71,10 +72,12 @@ impl KernelQueue {
     }
 
     /// The context of its oldest buffer.
-    pub fn context(&self, shared: &Mapping) -> Option<u32> {
+    pub fn context(&self, shared: &Mapping) -> Option<ContextIndex> {
         match &self.running {
-            Some((_, submission)) => Some(submission.context),
-            None if self.has_work(shared) => submission(shared, self.completed).map(|it| it.context),
+            Some((_, submission)) => Some(ContextIndex::new(submission.context)),
+            None if self.has_work(shared) => {
+                submission(shared, self.completed).map(|it| ContextIndex::new(it.context))
+            }
             None => None,
         }
     }
@@ -302,13 +305,13 @@ impl KernelQueue {
 
 /// The slot of a submission's context; it stays open.
 fn open_slot<'a>(
-    known: &'a mut Option<(u32, Slot)>,
+    known: &'a mut Option<(ContextIndex, Slot)>,
     shared: &Mapping,
     process: &Process,
     space: &Space<'_>,
     submission: &HwSubmission,
 ) -> Result<&'a Slot, Stop> {
-    let context = submission.context;
+    let context = ContextIndex::new(submission.context);
     let slot = match known.take().filter(|(of, _)| *of == context) {
         Some((_, slot)) => slot,
         None => {
@@ -321,7 +324,7 @@ fn open_slot<'a>(
 
 /// Whether a suspend came between: also one that is over, since what was behind the buffer may have been handed back.
 fn must_go_back(shared: &Mapping, submission: &HwSubmission) -> bool {
-    suspension::of(shared, submission.context).fence != submission.suspends
+    suspension::of(shared, ContextIndex::new(submission.context)).fence != submission.suspends
 }
 
 /// The `count`-th submission.

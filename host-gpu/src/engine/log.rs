@@ -9,6 +9,7 @@ use campanile_protocol::engine::scheduling::LogEntry;
 use zerocopy::IntoBytes;
 
 use super::words::load;
+use crate::ids::ContextIndex;
 use crate::memory::mapping::Mapping;
 use crate::node::clock::nanoseconds;
 
@@ -32,18 +33,18 @@ impl Log {
     pub fn ran(
         &mut self,
         shared: &Mapping,
-        context: u32,
+        context: ContextIndex,
         properties: &ContextProperties,
         times: (Duration, Duration),
         was_preempted: bool,
     ) {
         let (begin, end) = (nanoseconds(times.0), nanoseconds(times.1));
-        if let Some(word) = shared.word(scheduling::used(context)) {
+        if let Some(word) = shared.word(scheduling::used(context.get())) {
             word.store(word.load(Ordering::Relaxed) + (end - begin.min(end)), Ordering::Relaxed);
         }
         let is_preempted = u32::from(was_preempted);
         if let Some(stretch) = &mut self.stretch
-            && stretch.context == context
+            && stretch.context == context.get()
             && stretch.generation == properties.generation
             && begin.saturating_sub(stretch.end) <= nanoseconds(GAP)
         {
@@ -54,7 +55,7 @@ impl Log {
             self.stretch = Some(LogEntry {
                 begin,
                 end,
-                context,
+                context: context.get(),
                 generation: properties.generation,
                 band: u32::from(properties.band),
                 was_preempted: is_preempted,

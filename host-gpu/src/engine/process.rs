@@ -6,6 +6,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::engine::block::ProcessEntry;
 
 use super::rescan::Rescan;
+use crate::ids::QueueIndex;
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Place;
 use crate::memory::segment::Segments;
@@ -27,7 +28,7 @@ pub struct Process {
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) cell: u16,
-    pub(super) queue: u16,
+    pub(super) queue: QueueIndex,
     /// What it last held: a neighbour's ring makes the engine read it, and mostly nothing has changed.
     pub(super) seen: Option<u64>,
 }
@@ -49,7 +50,7 @@ impl Process {
     }
 
     /// The bits of the summary word that each watched queue alone raises; none where it shares its bit.
-    pub(super) fn own_bits(&self) -> BTreeMap<u16, u64> {
+    pub(super) fn own_bits(&self) -> BTreeMap<QueueIndex, u64> {
         let mut own = BTreeMap::new();
         for (&bit, cells) in &self.cells {
             let is_alone = cells.len() == 1;

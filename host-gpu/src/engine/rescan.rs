@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::ids::QueueIndex;
 use campanile_protocol::queue::doorbell::GLOBAL_HIDDEN;
 use campanile_protocol::queue::doorbell::global_queue;
 
@@ -20,8 +21,8 @@ const BATCH_BESIDE: usize = 1;
 #[derive(Debug, Default)]
 pub struct Rescan {
     /// Queue table index, by index in the device page.
-    queues: BTreeMap<u32, u16>,
-    order: Vec<u16>,
+    queues: BTreeMap<u32, QueueIndex>,
+    order: Vec<QueueIndex>,
     at: usize,
     left: usize,
     batch: usize,
@@ -29,13 +30,13 @@ pub struct Rescan {
 
 impl Rescan {
     /// Connects a queue: `cell` is its index in the device page. After the last, [`Self::all`].
-    pub fn connect(&mut self, cell: u32, queue: u16) {
+    pub fn connect(&mut self, cell: u32, queue: QueueIndex) {
         self.queues.insert(cell, queue);
         self.order.push(queue);
     }
 
     /// The connected queues: index in the device page, number.
-    pub fn queues(&self) -> impl Iterator<Item = (u32, u16)> {
+    pub fn queues(&self) -> impl Iterator<Item = (u32, QueueIndex)> {
         self.queues.iter().map(|(&cell, &queue)| (cell, queue))
     }
 
@@ -65,7 +66,7 @@ impl Rescan {
     }
 
     /// The cell held `value`. The queue that it names is looked at first; whatever it says, all are looked at.
-    pub fn rung(&mut self, value: u64) -> Option<u16> {
+    pub fn rung(&mut self, value: u64) -> Option<QueueIndex> {
         let named = global_queue(value).and_then(|(_, index)| self.queues.get(&index).copied());
         self.all();
         if named.is_some() && value & GLOBAL_HIDDEN == 0 {
@@ -75,7 +76,7 @@ impl Rescan {
     }
 
     /// Looks at the next few, or at all where that is owed.
-    pub fn step(&mut self, mut look: impl FnMut(u16)) {
+    pub fn step(&mut self, mut look: impl FnMut(QueueIndex)) {
         let batch = std::mem::replace(&mut self.batch, BATCH);
         for _ in 0..self.left.min(batch) {
             self.at = if self.at + 1 < self.order.len() { self.at + 1 } else { 0 };
@@ -95,22 +96,23 @@ mod tests {
     use super::BATCH;
     use super::BATCH_BESIDE;
     use super::Rescan;
+    use crate::ids::QueueIndex;
 
     fn rescan(count: u16) -> Rescan {
         let mut rescan = Rescan::default();
         for queue in 0..count {
-            rescan.connect(u32::from(queue) + 500, queue);
+            rescan.connect(u32::from(queue) + 500, QueueIndex::new(queue));
         }
         rescan
     }
 
-    fn step(rescan: &mut Rescan) -> Vec<u16> {
+    fn step(rescan: &mut Rescan) -> Vec<QueueIndex> {
         let mut looked = Vec::new();
         rescan.step(|queue| looked.push(queue));
         looked
     }
 
-    fn drain(rescan: &mut Rescan) -> Vec<u16> {
+    fn drain(rescan: &mut Rescan) -> Vec<QueueIndex> {
         let mut looked = Vec::new();
         while rescan.is_due() {
             looked.extend(step(rescan));
@@ -119,14 +121,14 @@ mod tests {
         looked
     }
 
-    fn all() -> Vec<u16> {
-        (0..100).collect()
+    fn all() -> Vec<QueueIndex> {
+        (0..100).map(QueueIndex::new).collect()
     }
 
     #[test]
     fn ums_09_the_value_names_the_queue_that_is_looked_at_first() {
         let mut rescan = rescan(100);
-        assert_eq!(rescan.rung(global_value(1, 507)), Some(7));
+        assert_eq!(rescan.rung(global_value(1, 507)), Some(QueueIndex::new(7)));
         assert_eq!(rescan.rung(global_value(1, 499)), None, "not connected");
         assert_eq!(rescan.rung(1), None, "not a value that a driver stores");
     }

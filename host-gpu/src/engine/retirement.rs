@@ -57,7 +57,7 @@ impl UserQueue {
     /// meanwhile.
     pub(super) fn save_done(&self, machine: &Machine) {
         if let (Some((buffer, _)), Some(slot)) = (&self.running, &self.slot) {
-            let saved = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
+            let saved = block::queue(u32::from(self.index.get())) + block::QUEUE_SAVED;
             let count = self.consumed;
             slot.save(&machine.segments, &machine.shared, count, buffer, (saved, count));
         }
@@ -81,7 +81,7 @@ impl UserQueue {
         self.consumed += 1;
         count(shared, 1);
         self.completed = entry.fence_value;
-        store(shared, block::queue(u32::from(self.index)) + block::QUEUE_COMPLETED, self.completed);
+        store(shared, block::queue(u32::from(self.index.get())) + block::QUEUE_COMPLETED, self.completed);
         self.publish(machine, process)
     }
 
@@ -89,7 +89,7 @@ impl UserQueue {
     fn publish(&mut self, machine: &Machine, process: &mut Process) -> Result<bool, Stop> {
         let Machine { shared, tables, segments, .. } = machine;
         let missing = Stop::Fault(Fault::PageFault, 0);
-        let base = block::queue(u32::from(self.index));
+        let base = block::queue(u32::from(self.index.get()));
         store(shared, base + block::QUEUE_CONSUMED, self.consumed);
         let (consumed, completed) = (self.consumed, self.completed);
         let space = process.space(tables, segments);

@@ -20,6 +20,8 @@ use campanile_protocol::engine::scheduling::Urgency;
 
 use super::properties;
 use super::words::read;
+use crate::ids::ContextIndex;
+use crate::ids::QueueIndex;
 use crate::memory::bits;
 use crate::memory::mapping::Mapping;
 use crate::sched::parameters::Band;
@@ -34,14 +36,14 @@ pub enum Next {
     /// The hardware queue's oldest buffer.
     Kernel,
     /// A user-mode queue.
-    Queue(u16),
+    Queue(QueueIndex),
 }
 
 /// What runs next, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
     /// The context that has it.
-    pub context: u32,
+    pub context: ContextIndex,
     /// What to run of it.
     pub next: Next,
     /// When to ask again at the latest; never, without.
@@ -56,7 +58,7 @@ struct Entity {
     is_known: bool,
     /// Whether the policy has heard that it has work.
     is_told: bool,
-    queues: VecDeque<u16>,
+    queues: VecDeque<QueueIndex>,
     has_kernel: bool,
     /// Whether a queue had its last turn: kernel-mode and user-mode work take turns.
     was_queue: bool,
@@ -85,20 +87,20 @@ pub struct RunList {
     /// By entry; as many as were heard of.
     entities: Vec<Entity>,
     /// The entries of those that have work.
-    ready: Vec<u32>,
+    ready: Vec<ContextIndex>,
     /// Those of them that the policy has not heard of.
-    untold: Vec<u32>,
+    untold: Vec<ContextIndex>,
     bands: Bands,
-    kernel: Option<u32>,
+    kernel: Option<ContextIndex>,
     /// The entity that ran last, since when.
-    current: Option<(u32, Duration)>,
+    current: Option<(ContextIndex, Duration)>,
     urgencies: Urgencies,
     /// Whether a queue is in the list, by its number.
     listed: Vec<bool>,
 }
 
-const fn entity_id(context: u32) -> EntityId {
-    EntityId(context as u64)
+const fn entity_id(context: ContextIndex) -> EntityId {
+    EntityId(context.get() as u64)
 }
 
 impl RunList {
@@ -119,8 +121,8 @@ impl RunList {
 
     /// Takes up all that the daemon has said so far, of contexts that an earlier process of this engine knew as well.
     pub fn begin(&mut self, shared: &Mapping, now: Duration) {
-        for context in 0..MAX_CONTEXTS {
-            let properties = read::<ContextProperties>(shared, scheduling::properties(context));
+        for context in (0..MAX_CONTEXTS).map(ContextIndex::new) {
+            let properties = read::<ContextProperties>(shared, scheduling::properties(context.get()));
             if let Some(properties) = properties.filter(|properties| properties.generation != 0) {
                 self.know(context, properties, now);
             }
@@ -135,26 +137,27 @@ impl RunList {
             self.policy.set_bands(&properties::settings(&bands));
         }
         // PAIRS WITH adapter/suspends.rs `write_properties`.
-        for context in bits::take(shared, scheduling::RESCHEDULED, scheduling::RESCHEDULED_WORDS) {
-            if let Some(new) = read::<ContextProperties>(shared, scheduling::properties(context)) {
+        let changed = bits::take(shared, scheduling::RESCHEDULED, scheduling::RESCHEDULED_WORDS);
+        for context in changed.into_iter().map(ContextIndex::new) {
+            if let Some(new) = read::<ContextProperties>(shared, scheduling::properties(context.get())) {
                 self.know(context, new, now);
             }
         }
     }
 
     /// The entity of a context, which begins with this; none for a number that a guest could have made up.
-    fn entity(&mut self, context: u32) -> Option<&mut Entity> {
-        if context >= MAX_CONTEXTS {
+    fn entity(&mut self, context: ContextIndex) -> Option<&mut Entity> {
+        if context.get() >= MAX_CONTEXTS {
             return None;
         }
-        let place = context as usize;
+        let place = context.get() as usize;
         if self.entities.len() <= place {
             self.entities.resize_with(place + 1, Entity::default);
         }
         self.entities.get_mut(place)
     }
 
-    fn know(&mut self, context: u32, new: ContextProperties, now: Duration) {
+    fn know(&mut self, context: ContextIndex, new: ContextProperties, now: Duration) {
         let Some(entity) = self.entity(context) else { return };
         let old = std::mem::replace(&mut entity.properties, new);
         let was_known = std::mem::replace(&mut entity.is_known, true);
@@ -178,7 +181,7 @@ impl RunList {
     }
 
     /// It has work.
-    fn make_ready(&mut self, context: u32) {
+    fn make_ready(&mut self, context: ContextIndex) {
         let place = self.ready.len();
         let Some(entity) = self.entity(context) else { return };
         if entity.place.is_some() {
@@ -192,8 +195,10 @@ impl RunList {
     }
 
     /// A user-mode queue of a context has work.
-    pub fn queue_ready(&mut self, context: u32, queue: u16) {
-        let Some(listed) = self.listed.get_mut(usize::from(queue)).filter(|_| context < MAX_CONTEXTS) else {
+    pub fn queue_ready(&mut self, context: ContextIndex, queue: QueueIndex) {
+        let Some(listed) =
+            self.listed.get_mut(usize::from(queue.get())).filter(|_| context.get() < MAX_CONTEXTS)
+        else {
             return;
         };
         if std::mem::replace(listed, true) {
@@ -206,8 +211,8 @@ impl RunList {
     }
 
     /// A user-mode queue of a context is gone.
-    pub fn forget_queue(&mut self, context: u32, queue: u16, now: Duration) {
-        if self.listed.get_mut(usize::from(queue)).is_some_and(std::mem::take) {
+    pub fn forget_queue(&mut self, context: ContextIndex, queue: QueueIndex, now: Duration) {
+        if self.listed.get_mut(usize::from(queue.get())).is_some_and(std::mem::take) {
             if let Some(entity) = self.entity(context) {
                 entity.queues.retain(|&listed| listed != queue);
             }
@@ -216,7 +221,7 @@ impl RunList {
     }
 
     /// The context whose buffer the hardware queue would run; none where it has nothing, or waits.
-    pub fn set_kernel(&mut self, context: Option<u32>, now: Duration) {
+    pub fn set_kernel(&mut self, context: Option<ContextIndex>, now: Duration) {
         if self.kernel == context {
             return;
         }
@@ -255,7 +260,7 @@ impl RunList {
     }
 
     /// How urgent work of a context would be.
-    pub fn urgency_of(&self, context: u32) -> Urgency {
+    pub fn urgency_of(&self, context: ContextIndex) -> Urgency {
         properties::urgency(&self.properties(context))
     }
 
@@ -275,7 +280,7 @@ impl RunList {
         let queue = if is_kernels_turn { None } else { entity.queues.pop_front() };
         let next = match queue {
             Some(queue) => {
-                if let Some(listed) = self.listed.get_mut(usize::from(queue)) {
+                if let Some(listed) = self.listed.get_mut(usize::from(queue.get())) {
                     *listed = false;
                 }
                 Next::Queue(queue)
@@ -286,9 +291,9 @@ impl RunList {
     }
 
     /// Asks the policy, among several.
-    fn decide(&mut self, now: Duration) -> Option<(u32, Option<Duration>)> {
+    fn decide(&mut self, now: Duration) -> Option<(ContextIndex, Option<Duration>)> {
         while let Some(context) = self.untold.pop() {
-            let Some(entity) = self.entities.get_mut(context as usize) else { continue };
+            let Some(entity) = self.entities.get_mut(context.get() as usize) else { continue };
             if !std::mem::replace(&mut entity.is_known, true) {
                 // The daemon says how a context is scheduled before it has work (PRE-70). One of which nothing was said
                 // is like any other.
@@ -297,27 +302,28 @@ impl RunList {
             entity.is_told = true;
             self.policy.wake(entity_id(context), now);
         }
-        let is_ready =
-            |context: u32| self.entities.get(context as usize).is_some_and(|entity| entity.place.is_some());
+        let is_ready = |context: ContextIndex| {
+            self.entities.get(context.get() as usize).is_some_and(|entity| entity.place.is_some())
+        };
         let current = self.current.filter(|&(context, _)| is_ready(context));
         let current = current.map(|(context, since)| Current { entity: entity_id(context), since });
         let decision = self.policy.decide(current, now);
         // A policy that lets no context run, which caps alone could make it do, has no say inside a vGPU.
-        let chosen = decision.next.and_then(|entity| u32::try_from(entity.0).ok());
+        let chosen = decision.next.and_then(|entity| u32::try_from(entity.0).ok()).map(ContextIndex::new);
         let chosen = chosen.filter(|&context| is_ready(context));
         Some((chosen.or_else(|| self.ready.first().copied())?, decision.until))
     }
 
     /// A context has had the engine from `begin` to `end`.
-    pub fn ran(&mut self, context: u32, begin: Duration, end: Duration) {
-        if self.entities.get(context as usize).is_some_and(|entity| entity.is_told) {
+    pub fn ran(&mut self, context: ContextIndex, begin: Duration, end: Duration) {
+        if self.entities.get(context.get() as usize).is_some_and(|entity| entity.is_told) {
             self.policy.charge(entity_id(context), end.saturating_sub(begin), end);
         }
     }
 
     /// A turn is over, and what is left of its work is in the list again. True where nothing is left.
-    pub fn settle(&mut self, context: u32, now: Duration) -> bool {
-        let Some(entity) = self.entities.get_mut(context as usize) else { return true };
+    pub fn settle(&mut self, context: ContextIndex, now: Duration) -> bool {
+        let Some(entity) = self.entities.get_mut(context.get() as usize) else { return true };
         if !entity.queues.is_empty() || entity.has_kernel {
             return false;
         }
@@ -341,8 +347,8 @@ impl RunList {
     }
 
     /// What is known of a context.
-    pub fn properties(&self, context: u32) -> ContextProperties {
-        self.entities.get(context as usize).map_or(properties::UNKNOWN, |entity| entity.properties)
+    pub fn properties(&self, context: ContextIndex) -> ContextProperties {
+        self.entities.get(context.get() as usize).map_or(properties::UNKNOWN, |entity| entity.properties)
     }
 }
 
@@ -408,6 +414,8 @@ mod tests {
     use super::RunList;
     use super::Turn;
     use crate::engine::properties;
+    use crate::ids::ContextIndex;
+    use crate::ids::QueueIndex;
     use crate::memory::bits;
     use crate::memory::mapping::Access;
     use crate::memory::mapping::Mapping;
@@ -421,8 +429,8 @@ mod tests {
     use crate::sched::policy::EntityId;
     use crate::sched::policy::Policy;
 
-    const NORMAL: u32 = 0;
-    const URGENT: u32 = 1;
+    const NORMAL: ContextIndex = ContextIndex::new(0);
+    const URGENT: ContextIndex = ContextIndex::new(1);
     const SOON: Duration = Duration::from_millis(3);
 
     /// A policy that writes down what it is told, and decides as the test says.
@@ -502,8 +510,8 @@ mod tests {
             std::mem::take(&mut *self.told.lock().unwrap())
         }
 
-        fn choose(&self, context: u32) {
-            *self.next.lock().unwrap() = Some(u64::from(context));
+        fn choose(&self, context: ContextIndex) {
+            *self.next.lock().unwrap() = Some(u64::from(context.get()));
         }
     }
 
@@ -524,8 +532,8 @@ mod tests {
         shared.slice(offset, bytes.len() as u64).unwrap().copy_from(bytes);
     }
 
-    fn say(shared: &Mapping, context: u32, properties: ContextProperties) {
-        write(shared, scheduling::properties(context), properties.as_bytes());
+    fn say(shared: &Mapping, context: ContextIndex, properties: ContextProperties) {
+        write(shared, scheduling::properties(context.get()), properties.as_bytes());
     }
 
     #[test]
@@ -535,37 +543,40 @@ mod tests {
             list.know(context, of_band(band, 0, 1), Duration::ZERO);
         }
         assert!(!list.wants_latency_boost(), "no work");
-        list.queue_ready(URGENT, 1);
+        list.queue_ready(URGENT, QueueIndex::new(1));
         assert!(!list.wants_latency_boost(), "nothing is in its way");
-        list.queue_ready(NORMAL, 0);
+        list.queue_ready(NORMAL, QueueIndex::new(0));
         assert!(list.wants_latency_boost());
         assert_eq!(list.next(Duration::ZERO).unwrap().context, URGENT);
         list.settle(URGENT, Duration::ZERO);
         assert!(!list.wants_latency_boost(), "it is done");
-        list.queue_ready(2, 2);
+        list.queue_ready(ContextIndex::new(2), QueueIndex::new(2));
         assert!(!list.wants_latency_boost(), "none of several is realtime work");
-        list.know(3, of_band(Band::Realtime, 31, 1), Duration::ZERO);
-        list.queue_ready(3, 3);
+        list.know(ContextIndex::new(3), of_band(Band::Realtime, 31, 1), Duration::ZERO);
+        list.queue_ready(ContextIndex::new(3), QueueIndex::new(3));
         assert!(list.wants_latency_boost(), "of any level");
         let mut list = RunList::new(Choice::default().make());
         list.know(URGENT, of_band(Band::Focus, 0, 1), Duration::ZERO);
-        list.queue_ready(NORMAL, 0);
-        list.queue_ready(URGENT, 1);
+        list.queue_ready(NORMAL, QueueIndex::new(0));
+        list.queue_ready(URGENT, QueueIndex::new(1));
         assert!(!list.wants_latency_boost(), "focus is not realtime");
     }
 
     #[test]
     fn a_process_takes_up_what_was_said_of_contexts_before_it() {
         let shared = shared();
-        say(&shared, 3, of_band(Band::Focus, 0, 1));
-        say(&shared, 4, ContextProperties { generation: 0, ..of_band(Band::Focus, 0, 0) });
-        say(&shared, MAX_CONTEXTS - 1, of_band(Band::Idle, 0, 9));
+        say(&shared, ContextIndex::new(3), of_band(Band::Focus, 0, 1));
+        say(&shared, ContextIndex::new(4), ContextProperties { generation: 0, ..of_band(Band::Focus, 0, 0) });
+        say(&shared, ContextIndex::new(MAX_CONTEXTS - 1), of_band(Band::Idle, 0, 9));
         let mut listened = Listened::new();
         listened.list.begin(&shared, at(0));
         assert_eq!(listened.heard(), ["add 3 Focus".to_owned(), format!("add {} Idle", MAX_CONTEXTS - 1)]);
-        assert_eq!(listened.list.properties(3).band, Band::Focus as u8);
-        assert_eq!(listened.list.properties(4), properties::UNKNOWN);
-        assert_eq!(listened.list.urgency_of(3), Urgency { band: Band::Focus as u8, level: 0 });
+        assert_eq!(listened.list.properties(ContextIndex::new(3)).band, Band::Focus as u8);
+        assert_eq!(listened.list.properties(ContextIndex::new(4)), properties::UNKNOWN);
+        assert_eq!(
+            listened.list.urgency_of(ContextIndex::new(3)),
+            Urgency { band: Band::Focus as u8, level: 0 }
+        );
     }
 
     #[test]
@@ -574,33 +585,33 @@ mod tests {
         let mut listened = Listened::new();
         let bands = Bands { normal_share: 20, ..Bands::default() };
         write(&shared, scheduling::BANDS, bands.as_bytes());
-        say(&shared, 3, of_band(Band::Normal, 0, 1));
+        say(&shared, ContextIndex::new(3), of_band(Band::Normal, 0, 1));
         bits::raise(&shared, scheduling::RESCHEDULED, 3);
         listened.list.refresh(&shared, at(0));
         assert_eq!(listened.heard(), ["bands 20", "add 3 Normal"]);
         listened.list.refresh(&shared, at(0));
         assert_eq!(listened.heard(), [""; 0], "nothing is new");
-        say(&shared, 3, of_band(Band::Focus, 0, 1));
+        say(&shared, ContextIndex::new(3), of_band(Band::Focus, 0, 1));
         bits::raise(&shared, scheduling::RESCHEDULED, 3);
         listened.list.refresh(&shared, at(0));
         assert_eq!(listened.heard(), ["change 3 Focus"]);
         // The entry belongs to another context now.
-        listened.list.know(3, of_band(Band::Idle, 0, 2), at(0));
+        listened.list.know(ContextIndex::new(3), of_band(Band::Idle, 0, 2), at(0));
         assert_eq!(listened.heard(), ["remove 3", "add 3 Idle"]);
         // One that has work, of which the policy has heard.
-        listened.list.queue_ready(3, 1);
-        listened.list.queue_ready(5, 2);
-        listened.choose(3);
+        listened.list.queue_ready(ContextIndex::new(3), QueueIndex::new(1));
+        listened.list.queue_ready(ContextIndex::new(5), QueueIndex::new(2));
+        listened.choose(ContextIndex::new(3));
         listened.list.next(at(1)).unwrap();
         assert_eq!(listened.heard(), ["add 5 Normal", "wake 5", "wake 3", "decide"]);
-        listened.list.know(3, of_band(Band::Normal, 0, 3), at(2));
+        listened.list.know(ContextIndex::new(3), of_band(Band::Normal, 0, 3), at(2));
         assert_eq!(listened.heard(), ["remove 3", "add 3 Normal", "wake 3"]);
         // One that has work, of which it has not.
-        listened.list.queue_ready(6, 3);
-        listened.list.know(6, of_band(Band::Normal, 0, 3), at(2));
+        listened.list.queue_ready(ContextIndex::new(6), QueueIndex::new(3));
+        listened.list.know(ContextIndex::new(6), of_band(Band::Normal, 0, 3), at(2));
         assert_eq!(listened.heard(), ["add 6 Normal"]);
         // Of no entry nothing is known.
-        listened.list.know(MAX_CONTEXTS, of_band(Band::Normal, 0, 3), at(2));
+        listened.list.know(ContextIndex::new(MAX_CONTEXTS), of_band(Band::Normal, 0, 3), at(2));
         assert_eq!(listened.heard(), [""; 0]);
     }
 
@@ -609,17 +620,18 @@ mod tests {
         let mut listened = Listened::new();
         assert_eq!(listened.list.next(at(0)), None);
         assert!(listened.list.is_empty());
-        listened.list.queue_ready(7, 40);
-        listened.list.queue_ready(7, 40);
+        listened.list.queue_ready(ContextIndex::new(7), QueueIndex::new(40));
+        listened.list.queue_ready(ContextIndex::new(7), QueueIndex::new(40));
         assert!(!listened.list.is_empty());
-        let turn = Turn { context: 7, next: Next::Queue(40), until: None };
+        let turn =
+            Turn { context: ContextIndex::new(7), next: Next::Queue(QueueIndex::new(40)), until: None };
         assert_eq!(listened.list.next(at(0)), Some(turn));
-        listened.list.ran(7, at(0), at(5));
-        assert!(listened.list.settle(7, at(5)));
+        listened.list.ran(ContextIndex::new(7), at(0), at(5));
+        assert!(listened.list.settle(ContextIndex::new(7), at(5)));
         assert!(listened.list.is_empty());
         assert_eq!(listened.heard(), [""; 0], "it heard of nothing");
         // Once off the list, a queue may be put back.
-        listened.list.queue_ready(7, 40);
+        listened.list.queue_ready(ContextIndex::new(7), QueueIndex::new(40));
         assert_eq!(listened.list.next(at(0)), Some(turn));
     }
 
@@ -627,44 +639,47 @@ mod tests {
     fn a_policy_hears_of_work_when_it_has_to_choose_and_of_its_end() {
         let mut listened = Listened::new();
         for (context, queue) in [(1, 10), (2, 20)] {
-            listened.list.queue_ready(context, queue);
+            listened.list.queue_ready(ContextIndex::new(context), QueueIndex::new(queue));
         }
-        listened.choose(2);
+        listened.choose(ContextIndex::new(2));
         let turn = listened.list.next(at(5)).unwrap();
-        assert_eq!(turn, Turn { context: 2, next: Next::Queue(20), until: Some(SOON) });
+        assert_eq!(
+            turn,
+            Turn { context: ContextIndex::new(2), next: Next::Queue(QueueIndex::new(20)), until: Some(SOON) }
+        );
         assert_eq!(listened.heard(), ["add 2 Normal", "wake 2", "add 1 Normal", "wake 1", "decide"]);
-        listened.list.ran(2, at(5), at(25));
-        listened.list.queue_ready(2, 20);
-        assert!(!listened.list.settle(2, at(25)), "it has more");
+        listened.list.ran(ContextIndex::new(2), at(5), at(25));
+        listened.list.queue_ready(ContextIndex::new(2), QueueIndex::new(20));
+        assert!(!listened.list.settle(ContextIndex::new(2), at(25)), "it has more");
         assert_eq!(listened.heard(), ["charge 2 20 25"]);
         listened.list.next(at(25)).unwrap();
         assert_eq!(listened.heard(), ["decide 2 5"], "it runs since it began");
-        listened.choose(1);
-        listened.list.queue_ready(2, 20);
+        listened.choose(ContextIndex::new(1));
+        listened.list.queue_ready(ContextIndex::new(2), QueueIndex::new(20));
         listened.list.next(at(30)).unwrap();
         listened.heard();
-        listened.list.queue_ready(1, 10);
+        listened.list.queue_ready(ContextIndex::new(1), QueueIndex::new(10));
         listened.list.next(at(40)).unwrap();
         assert_eq!(listened.heard(), ["decide 1 30"], "since it took over");
-        listened.list.queue_ready(7, 70);
-        listened.list.forget_queue(7, 70, at(45));
-        listened.list.queue_ready(1, 10);
+        listened.list.queue_ready(ContextIndex::new(7), QueueIndex::new(70));
+        listened.list.forget_queue(ContextIndex::new(7), QueueIndex::new(70), at(45));
+        listened.list.queue_ready(ContextIndex::new(1), QueueIndex::new(10));
         listened.list.next(at(45)).unwrap();
         assert_eq!(listened.heard(), ["decide 1 30"], "whichever other one leaves");
-        assert!(listened.list.settle(1, at(50)));
+        assert!(listened.list.settle(ContextIndex::new(1), at(50)));
         assert_eq!(listened.heard(), ["sleep 1"]);
-        assert!(listened.list.settle(1, at(50)), "nothing is left");
-        assert!(listened.list.settle(99, at(50)), "nor was there ever");
+        assert!(listened.list.settle(ContextIndex::new(1), at(50)), "nothing is left");
+        assert!(listened.list.settle(ContextIndex::new(99), at(50)), "nor was there ever");
         assert_eq!(listened.heard(), [""; 0]);
         // A context that sleeps does not run on.
-        listened.list.queue_ready(3, 30);
+        listened.list.queue_ready(ContextIndex::new(3), QueueIndex::new(30));
         listened.list.next(at(60)).unwrap();
         assert_eq!(listened.heard(), ["add 3 Normal", "wake 3", "decide"]);
         // What it never heard of needs no end.
-        listened.list.queue_ready(4, 41);
-        listened.list.forget_queue(4, 41, at(70));
-        listened.list.queue_ready(2, 20);
-        listened.list.queue_ready(3, 30);
+        listened.list.queue_ready(ContextIndex::new(4), QueueIndex::new(41));
+        listened.list.forget_queue(ContextIndex::new(4), QueueIndex::new(41), at(70));
+        listened.list.queue_ready(ContextIndex::new(2), QueueIndex::new(20));
+        listened.list.queue_ready(ContextIndex::new(3), QueueIndex::new(30));
         listened.list.next(at(80)).unwrap();
         assert!(listened.heard().iter().all(|told| !told.ends_with(" 4")));
     }
@@ -673,16 +688,16 @@ mod tests {
     fn a_decision_for_what_has_no_work_runs_the_first_that_has() {
         let mut listened = Listened::new();
         for (context, queue) in [(1, 10), (2, 20)] {
-            listened.list.queue_ready(context, queue);
+            listened.list.queue_ready(ContextIndex::new(context), QueueIndex::new(queue));
         }
         for chosen in [9, u32::MAX] {
-            listened.choose(chosen);
+            listened.choose(ContextIndex::new(chosen));
             let turn = listened.list.next(at(0)).unwrap();
-            assert_eq!(turn.context, 1);
-            listened.list.queue_ready(1, 10);
+            assert_eq!(turn.context, ContextIndex::new(1));
+            listened.list.queue_ready(ContextIndex::new(1), QueueIndex::new(10));
         }
         *listened.next.lock().unwrap() = None;
-        assert_eq!(listened.list.next(at(0)).unwrap().context, 1);
+        assert_eq!(listened.list.next(at(0)).unwrap().context, ContextIndex::new(1));
     }
 
     #[test]
@@ -690,29 +705,38 @@ mod tests {
         let mut listened = Listened::new();
         let list = &mut listened.list;
         assert!(!list.has_kernel());
-        list.set_kernel(Some(1), at(0));
-        list.set_kernel(Some(1), at(0));
+        list.set_kernel(Some(ContextIndex::new(1)), at(0));
+        list.set_kernel(Some(ContextIndex::new(1)), at(0));
         assert!(list.has_kernel());
-        list.queue_ready(1, 10);
-        list.queue_ready(1, 11);
+        list.queue_ready(ContextIndex::new(1), QueueIndex::new(10));
+        list.queue_ready(ContextIndex::new(1), QueueIndex::new(11));
         let mut turns = Vec::new();
         for _ in 0..5 {
             let next = list.next(at(0)).unwrap().next;
             if let Next::Queue(queue) = next {
-                list.queue_ready(1, queue);
+                list.queue_ready(ContextIndex::new(1), queue);
             }
             turns.push(next);
         }
-        assert_eq!(turns, [Next::Queue(10), Next::Kernel, Next::Queue(11), Next::Kernel, Next::Queue(10)]);
+        assert_eq!(
+            turns,
+            [
+                Next::Queue(QueueIndex::new(10)),
+                Next::Kernel,
+                Next::Queue(QueueIndex::new(11)),
+                Next::Kernel,
+                Next::Queue(QueueIndex::new(10))
+            ]
+        );
         list.set_kernel(None, at(0));
         assert!(!list.has_kernel());
-        assert_eq!(list.next(at(0)).unwrap().next, Next::Queue(11));
-        assert_eq!(list.next(at(0)).unwrap().next, Next::Queue(10));
-        assert!(list.settle(1, at(0)));
-        list.set_kernel(Some(2), at(0));
-        assert!(!list.settle(2, at(0)), "its buffer waits");
-        list.set_kernel(Some(3), at(0));
-        assert_eq!(list.next(at(0)).unwrap().context, 3);
+        assert_eq!(list.next(at(0)).unwrap().next, Next::Queue(QueueIndex::new(11)));
+        assert_eq!(list.next(at(0)).unwrap().next, Next::Queue(QueueIndex::new(10)));
+        assert!(list.settle(ContextIndex::new(1), at(0)));
+        list.set_kernel(Some(ContextIndex::new(2)), at(0));
+        assert!(!list.settle(ContextIndex::new(2), at(0)), "its buffer waits");
+        list.set_kernel(Some(ContextIndex::new(3)), at(0));
+        assert_eq!(list.next(at(0)).unwrap().context, ContextIndex::new(3));
         list.set_kernel(None, at(0));
         assert!(list.is_empty());
     }
@@ -721,35 +745,48 @@ mod tests {
     fn a_queue_that_is_gone_has_no_turn_and_others_have() {
         let mut listened = Listened::new();
         let list = &mut listened.list;
-        list.queue_ready(1, 10);
-        list.queue_ready(1, 11);
-        list.queue_ready(2, 20);
-        list.forget_queue(1, 10, at(0));
-        list.forget_queue(1, 10, at(0));
-        list.forget_queue(2, 20, at(0));
-        list.forget_queue(1, u16::MAX, at(0));
-        assert_eq!(list.next(at(0)), Some(Turn { context: 1, next: Next::Queue(11), until: None }));
-        assert!(list.settle(1, at(0)));
+        list.queue_ready(ContextIndex::new(1), QueueIndex::new(10));
+        list.queue_ready(ContextIndex::new(1), QueueIndex::new(11));
+        list.queue_ready(ContextIndex::new(2), QueueIndex::new(20));
+        list.forget_queue(ContextIndex::new(1), QueueIndex::new(10), at(0));
+        list.forget_queue(ContextIndex::new(1), QueueIndex::new(10), at(0));
+        list.forget_queue(ContextIndex::new(2), QueueIndex::new(20), at(0));
+        list.forget_queue(ContextIndex::new(1), QueueIndex::new(u16::MAX), at(0));
+        assert_eq!(
+            list.next(at(0)),
+            Some(Turn { context: ContextIndex::new(1), next: Next::Queue(QueueIndex::new(11)), until: None })
+        );
+        assert!(list.settle(ContextIndex::new(1), at(0)));
         // Numbers that no context and no queue has.
-        list.queue_ready(MAX_CONTEXTS, 12);
-        list.queue_ready(1, u16::MAX);
+        list.queue_ready(ContextIndex::new(MAX_CONTEXTS), QueueIndex::new(12));
+        list.queue_ready(ContextIndex::new(1), QueueIndex::new(u16::MAX));
         assert!(list.is_empty());
-        list.queue_ready(1, 12);
-        assert_eq!(list.next(at(0)).unwrap().next, Next::Queue(12), "nothing was noted of it");
+        list.queue_ready(ContextIndex::new(1), QueueIndex::new(12));
+        assert_eq!(
+            list.next(at(0)).unwrap().next,
+            Next::Queue(QueueIndex::new(12)),
+            "nothing was noted of it"
+        );
     }
 
     #[test]
     fn those_with_work_stay_in_line_when_one_of_them_leaves() {
         let mut listened = Listened::new();
         for context in 1..=4 {
-            listened.list.queue_ready(context, u16::try_from(context).unwrap());
+            listened
+                .list
+                .queue_ready(ContextIndex::new(context), QueueIndex::new(u16::try_from(context).unwrap()));
         }
-        listened.choose(1);
+        listened.choose(ContextIndex::new(1));
         for (leaves, left) in [(1, 3), (4, 2), (2, 1), (3, 0)] {
-            listened.list.forget_queue(leaves, u16::try_from(leaves).unwrap(), at(0));
+            listened.list.forget_queue(
+                ContextIndex::new(leaves),
+                QueueIndex::new(u16::try_from(leaves).unwrap()),
+                at(0),
+            );
             assert_eq!(listened.list.ready.len(), left);
             for (place, context) in listened.list.ready.iter().enumerate() {
-                assert_eq!(listened.list.entities[*context as usize].place, Some(place));
+                assert_eq!(listened.list.entities[context.get() as usize].place, Some(place));
             }
         }
         assert!(listened.list.is_empty());
@@ -764,28 +801,32 @@ mod tests {
         let bands =
             [(Band::Idle, 0), (Band::Normal, 0), (Band::Focus, 0), (Band::Realtime, 0), (Band::Realtime, 31)];
         for (context, (band, level)) in (0..).zip(bands) {
-            list.know(context, of_band(band, level, 1), at(0));
-            list.queue_ready(context, u16::try_from(context).unwrap());
+            list.know(ContextIndex::new(context), of_band(band, level, 1), at(0));
+            list.queue_ready(ContextIndex::new(context), QueueIndex::new(u16::try_from(context).unwrap()));
             assert_eq!(list.urgency(), Urgency { band: band as u8, level });
         }
-        list.queue_ready(5, 5);
+        list.queue_ready(ContextIndex::new(5), QueueIndex::new(5));
         assert_eq!(list.urgency(), Urgency { band: 3, level: 31 }, "one more of another");
         for (context, (band, level)) in (0..5_u32).zip(bands).rev() {
             assert_eq!(list.urgency(), Urgency { band: band as u8, level });
-            list.forget_queue(context, u16::try_from(context).unwrap(), at(0));
+            list.forget_queue(
+                ContextIndex::new(context),
+                QueueIndex::new(u16::try_from(context).unwrap()),
+                at(0),
+            );
             if band == Band::Focus {
                 // Two of one urgency are two.
                 assert_eq!(list.urgency(), Urgency { band: 1, level: 0 });
-                list.forget_queue(5, 5, at(0));
+                list.forget_queue(ContextIndex::new(5), QueueIndex::new(5), at(0));
             }
         }
         assert_eq!(list.urgency(), lowest);
-        list.queue_ready(1, 1);
-        list.know(1, of_band(Band::Realtime, 7, 1), at(0));
+        list.queue_ready(ContextIndex::new(1), QueueIndex::new(1));
+        list.know(ContextIndex::new(1), of_band(Band::Realtime, 7, 1), at(0));
         assert_eq!(list.urgency(), Urgency { band: 3, level: 7 });
-        list.know(1, of_band(Band::Idle, 7, 1), at(0));
+        list.know(ContextIndex::new(1), of_band(Band::Idle, 7, 1), at(0));
         assert_eq!(list.urgency(), lowest);
-        list.know(2, of_band(Band::Realtime, 7, 1), at(0));
+        list.know(ContextIndex::new(2), of_band(Band::Realtime, 7, 1), at(0));
         assert_eq!(list.urgency(), lowest, "without work it is nothing");
     }
 }

@@ -19,6 +19,7 @@ use campanile_protocol::packet::Fault;
 
 use super::words::load;
 use super::words::store;
+use crate::ids::ContextIndex;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Run;
 use crate::memory::segment::Place;
@@ -55,14 +56,14 @@ impl Slot {
     pub fn open(
         shared: &Mapping,
         space: &Space<'_>,
-        context: u32,
+        context: ContextIndex,
         device_va: u64,
         owner: Owner,
     ) -> Result<Self, Stop> {
-        if context >= block::MAX_CONTEXTS {
+        if context.get() >= block::MAX_CONTEXTS {
             return Err(Stop::fault(Fault::SaveArea));
         }
-        let context_va = load(shared, block::context_area(context));
+        let context_va = load(shared, block::context_area(context.get()));
         for (kind, va) in [(AreaKind::Context, context_va), (AreaKind::Device, device_va)] {
             let (_, place) = find(space, va)?;
             if place.word(0).is_none_or(|word| word.load(Ordering::Acquire) != kind.header()) {

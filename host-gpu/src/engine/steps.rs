@@ -19,6 +19,8 @@ use super::progress;
 use super::run_list::Next;
 use super::user_queue::Outcome;
 use super::words::load;
+use crate::ids::ContextIndex;
+use crate::ids::QueueIndex;
 use crate::memory::bits;
 use crate::node::buffer::Node;
 use crate::node::clock;
@@ -112,8 +114,8 @@ impl Execution {
     }
 
     /// Says whose state is on the engine from here on, before its work starts.
-    fn show_context(&self, context: u32) {
-        let last = u64::from(context) + 1;
+    fn show_context(&self, context: ContextIndex) {
+        let last = u64::from(context.get()) + 1;
         if let Some(word) = self.machine.shared.word(block::LAST_CONTEXT)
             && word.load(Ordering::Relaxed) != last
         {
@@ -130,10 +132,10 @@ impl Execution {
         }
     }
 
-    fn run_user_queue(&mut self, index: u16, should_pause: &mut dyn FnMut() -> bool) {
+    fn run_user_queue(&mut self, index: QueueIndex, should_pause: &mut dyn FnMut() -> bool) {
         let Some((queue, process)) = self.watch.queue(index) else { return };
         let shared = Arc::clone(&self.machine.shared);
-        progress::begin(&shared, Work::UserQueue(index), queue.is_exempt());
+        progress::begin(&shared, Work::UserQueue(index.get()), queue.is_exempt());
         let outcome = queue.turn(&mut self.machine, process, should_pause);
         let more = queue.has_work();
         let drained = !more && queue.report_drained(&shared);
@@ -181,8 +183,8 @@ impl Execution {
         }
     }
 
-    pub(super) fn ask_attention(&self, queue: u16) {
-        bits::raise(&self.machine.shared, block::ATTENTION, u32::from(queue));
+    pub(super) fn ask_attention(&self, queue: QueueIndex) {
+        bits::raise(&self.machine.shared, block::ATTENTION, u32::from(queue.get()));
         self.events.event.signal();
     }
 }

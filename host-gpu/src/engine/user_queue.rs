@@ -27,6 +27,9 @@ use super::save_area;
 use super::save_area::Owner;
 use super::save_area::Slot;
 use super::words::load;
+use crate::ids::ContextIndex;
+use crate::ids::ProcessIndex;
+use crate::ids::QueueIndex;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_table::reader::Intent;
 use crate::memory::segment::Place;
@@ -61,7 +64,7 @@ pub(super) struct Resolved {
 /// A user-mode queue.
 #[derive(Debug)]
 pub struct UserQueue {
-    pub(super) index: u16,
+    pub(super) index: QueueIndex,
     pub(super) entry: QueueEntry,
     pub(super) consumed: u64,
     pub(super) completed: u64,
@@ -84,8 +87,8 @@ pub struct UserQueue {
 
 impl UserQueue {
     /// A queue that came up, or one that an earlier process of this engine had: goes on where that stopped.
-    pub fn new(shared: &Mapping, index: u16, entry: QueueEntry) -> Self {
-        let base = block::queue(u32::from(index));
+    pub fn new(shared: &Mapping, index: QueueIndex, entry: QueueEntry) -> Self {
+        let base = block::queue(u32::from(index.get()));
         let consumed = load(shared, base + block::QUEUE_CONSUMED);
         let completed = load(shared, base + block::QUEUE_COMPLETED);
         Self {
@@ -116,13 +119,13 @@ impl UserQueue {
     }
 
     /// Index of its process.
-    pub fn process(&self) -> u32 {
-        self.entry.process
+    pub fn process(&self) -> ProcessIndex {
+        ProcessIndex::new(self.entry.process)
     }
 
     /// Index of its context.
-    pub fn context(&self) -> u32 {
-        self.entry.context
+    pub fn context(&self) -> ContextIndex {
+        ContextIndex::new(self.entry.context)
     }
 
     /// Forgets what was resolved.
@@ -154,7 +157,7 @@ impl UserQueue {
     /// Tells the daemon, if it waits for that, that nothing is left to run. True when it must be signalled. Of a
     /// queue whose context is suspended that is not known.
     pub fn report_drained(&self, shared: &Mapping) -> bool {
-        let base = block::queue(u32::from(self.index));
+        let base = block::queue(u32::from(self.index.get()));
         if self.is_held || self.has_work() || load(shared, base + block::QUEUE_DRAIN) == 0 {
             return false;
         }
@@ -189,7 +192,7 @@ impl UserQueue {
 
     /// Whether a blocked queue can go on.
     pub fn is_ready(&self, space: &Space<'_>) -> bool {
-        space.segments.wants.begin(self.index.into(), self.consumed);
+        space.segments.wants.begin(u64::from(self.index.get()), self.consumed);
         if let Some((buffer, _)) = &self.running {
             buffer.show_progress(space);
         }
@@ -265,7 +268,7 @@ impl UserQueue {
         process: &mut Process,
         should_pause: &mut dyn FnMut() -> bool,
     ) -> Outcome {
-        machine.segments.wants.begin(self.index.into(), self.consumed);
+        machine.segments.wants.begin(u64::from(self.index.get()), self.consumed);
         let outcome = self.run(machine, process, should_pause);
         let is_blocked = outcome == Outcome::Blocked;
         self.missing = if is_blocked { machine.segments.wants.take_missing() } else { None };
@@ -293,7 +296,7 @@ impl UserQueue {
         if self.takes_over {
             return self.take_over(machine, process);
         }
-        let saved = block::queue(u32::from(self.index)) + block::QUEUE_SAVED;
+        let saved = block::queue(u32::from(self.index.get())) + block::QUEUE_SAVED;
         if self.running.is_none() {
             match self.begin(shared, process, &space, saved) {
                 Ok(None) => return Outcome::Idle,
@@ -351,7 +354,7 @@ impl UserQueue {
             None => {
                 let (QueueEntry { context, fence_index, .. }, va) = (self.entry, process.area_va());
                 let areas = process.areas(space.tables, space.segments);
-                Slot::open(shared, &areas, context, va, Owner::Queue(fence_index))?
+                Slot::open(shared, &areas, ContextIndex::new(context), va, Owner::Queue(fence_index))?
             }
         };
         Ok(self.slot.insert(slot))
@@ -361,7 +364,7 @@ impl UserQueue {
         let Stop::Fault(fault, address) = stop else { return Outcome::Blocked };
         self.stopped = true;
         self.running = None;
-        let base = block::queue(u32::from(self.index));
+        let base = block::queue(u32::from(self.index.get()));
         if let Some(word) = shared.word(base + block::QUEUE_FAULT_VA) {
             word.store(address, Ordering::Relaxed);
         }

@@ -26,6 +26,9 @@ use super::suspension;
 use super::user_queue::UserQueue;
 use super::words::load;
 use super::words::read;
+use crate::ids::ContextIndex;
+use crate::ids::ProcessIndex;
+use crate::ids::QueueIndex;
 use crate::memory::bits;
 use crate::memory::mapping::Mapping;
 use crate::memory::segment::Place;
@@ -35,8 +38,8 @@ use crate::memory::segment::Segments;
 #[derive(Debug, Default)]
 pub struct Watch {
     sequence: u64,
-    processes: BTreeMap<u32, Process>,
-    queues: BTreeMap<u16, UserQueue>,
+    processes: BTreeMap<ProcessIndex, Process>,
+    queues: BTreeMap<QueueIndex, UserQueue>,
     watched: bool,
     notified: bool,
 }
@@ -63,18 +66,19 @@ impl Watch {
     }
 
     /// A process by its index.
-    pub fn process(&mut self, index: u32) -> Option<&mut Process> {
+    pub fn process(&mut self, index: ProcessIndex) -> Option<&mut Process> {
         self.processes.get_mut(&index)
     }
 
     /// The process that a submission is of; none where it has ended, or is not known yet.
     pub fn process_of(&mut self, submission: &HwSubmission) -> Option<&mut Process> {
         let generation = submission.process_generation;
-        self.process(submission.process).filter(|process| low_half(process.entry.generation) == generation)
+        self.process(ProcessIndex::new(submission.process))
+            .filter(|process| low_half(process.entry.generation) == generation)
     }
 
     /// A queue with its process.
-    pub fn queue(&mut self, index: u16) -> Option<(&mut UserQueue, &mut Process)> {
+    pub fn queue(&mut self, index: QueueIndex) -> Option<(&mut UserQueue, &mut Process)> {
         let queue = self.queues.get_mut(&index)?;
         let process = self.processes.get_mut(&queue.process())?;
         Some((queue, process))
@@ -82,7 +86,11 @@ impl Watch {
 
     /// Reads the tables again. Calls `look` for each queue whose write pointer must be looked at (UMS-64,
     /// UMS-71), then acknowledges. The queues that are gone: context and number, which is another queue's perhaps.
-    pub fn refresh(&mut self, shared: &Mapping, mut look: impl FnMut(u16)) -> Vec<(u32, u16)> {
+    pub fn refresh(
+        &mut self,
+        shared: &Mapping,
+        mut look: impl FnMut(QueueIndex),
+    ) -> Vec<(ContextIndex, QueueIndex)> {
         let mut gone = Vec::new();
         // PAIRS WITH the daemon's release of the sequence, after the tables.
         let sequence = load(shared, block::WATCH_SEQUENCE);
@@ -90,7 +98,7 @@ impl Watch {
         // later is looked at later.
         // PAIRS WITH adapter/shared.rs `ask_look`.
         for queue in bits::take(shared, block::LOOK, block::LOOK_WORDS) {
-            look(u16::try_from(queue).unwrap_or(u16::MAX));
+            look(QueueIndex::new(u16::try_from(queue).unwrap_or(u16::MAX)));
         }
         let used = |word: u64, limit: u32| u32::try_from(load(shared, word)).unwrap_or(limit).min(limit);
         let slots: Vec<DoorbellSlot> = (0..used(block::USED_DOORBELLS, block::MAX_DOORBELLS))
@@ -98,28 +106,29 @@ impl Watch {
             .collect();
         // A place is given another generation each time it is used: the same generation is the same queue. One that is
         // taken down while it is read is read again, since the sequence rises after that.
-        for index in 0..used(block::USED_PROCESSES, block::MAX_PROCESSES) {
-            let generation = load(shared, block::process(index));
+        for index in (0..used(block::USED_PROCESSES, block::MAX_PROCESSES)).map(ProcessIndex::new) {
+            let generation = load(shared, block::process(index.get()));
             if self.processes.get(&index).map_or(0, |process| process.entry.generation) == generation {
                 continue;
             }
             self.processes.remove(&index);
             if generation != 0
-                && let Some(entry) = read::<ProcessEntry>(shared, block::process(index))
+                && let Some(entry) = read::<ProcessEntry>(shared, block::process(index.get()))
                     .filter(|entry| entry.generation == generation)
             {
                 let (cells, rescan) = (BTreeMap::new(), Rescan::default());
                 self.processes.insert(index, Process { entry, page: None, cells, rescan });
             }
         }
-        for index in 0..u16::try_from(used(block::USED_QUEUES, block::MAX_QUEUES)).unwrap_or(u16::MAX) {
-            let generation = load(shared, block::queue(u32::from(index)));
+        let queues = u16::try_from(used(block::USED_QUEUES, block::MAX_QUEUES)).unwrap_or(u16::MAX);
+        for index in (0..queues).map(QueueIndex::new) {
+            let generation = load(shared, block::queue(u32::from(index.get())));
             if self.queues.get(&index).map_or(0, UserQueue::generation) == generation {
                 continue;
             }
             gone.extend(self.queues.remove(&index).map(|queue| (queue.context(), index)));
             if generation != 0
-                && let Some(entry) = read::<QueueEntry>(shared, block::queue(u32::from(index)))
+                && let Some(entry) = read::<QueueEntry>(shared, block::queue(u32::from(index.get())))
                     .filter(|entry| entry.generation == generation)
             {
                 self.queues.insert(index, UserQueue::new(shared, index, entry));
@@ -144,13 +153,15 @@ impl Watch {
             process.rescan.clear();
         }
         for slot in slots.iter().filter(|slot| slot.is_watching()) {
-            let Some(process) = self.processes.get_mut(&u32::from(slot.process())) else { continue };
+            let Some(process) = self.processes.get_mut(&ProcessIndex::new(u32::from(slot.process()))) else {
+                continue;
+            };
             if process.entry.global_cell == 0 {
                 let bit = u32::from(slot.cell()) / device_page::CELLS_PER_SUMMARY_BIT;
-                let cell = Cell { cell: slot.cell(), queue: slot.queue(), seen: None };
+                let cell = Cell { cell: slot.cell(), queue: QueueIndex::new(slot.queue()), seen: None };
                 process.cells.entry(bit).or_default().push(cell);
             } else {
-                process.rescan.connect(u32::from(slot.cell()), slot.queue());
+                process.rescan.connect(u32::from(slot.cell()), QueueIndex::new(slot.queue()));
             }
         }
         for process in self.processes.values_mut() {
@@ -161,7 +172,7 @@ impl Watch {
     }
 
     /// The contexts of the queues, some perhaps more than once.
-    pub fn contexts(&self) -> impl Iterator<Item = u32> {
+    pub fn contexts(&self) -> impl Iterator<Item = ContextIndex> {
         self.queues.values().map(UserQueue::context)
     }
 
@@ -200,7 +211,12 @@ impl Watch {
 
     /// Collects rings: calls `rung` with each queue that may have been rung, and the value found in its cell; none
     /// where its write pointer must say.
-    pub fn collect(&mut self, tables: &Mapping, segments: &Segments, mut rung: impl FnMut(u16, Option<u64>)) {
+    pub fn collect(
+        &mut self,
+        tables: &Mapping,
+        segments: &Segments,
+        mut rung: impl FnMut(QueueIndex, Option<u64>),
+    ) {
         for process in self.processes.values_mut() {
             if process.cells.is_empty() && process.rescan.is_empty() {
                 continue;
@@ -247,13 +263,13 @@ struct Peek {
     word: Place,
     is_global: bool,
     /// What each queue rings alone: the bits of its cell in the summary word, or its index behind the global cell.
-    own: BTreeMap<u16, u64>,
+    own: BTreeMap<QueueIndex, u64>,
 }
 
 impl Peeks {
     /// Whether a doorbell has rung since the last collection: of another queue than `queue`, as far as that can be
     /// told.
-    pub fn has_other_ring(&self, queue: Option<u16>) -> bool {
+    pub fn has_other_ring(&self, queue: Option<QueueIndex>) -> bool {
         self.peeks.iter().any(|peek| {
             let value = peek.word.word(0).map_or(0, |word| word.load(Ordering::Relaxed));
             let own = queue.and_then(|queue| peek.own.get(&queue)).copied();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_name;
+use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::node::clock;
 use campanile_host_gpu::sched::parameters::Band;
 use campanile_protocol::engine::scheduling::LogEntry;
@@ -145,8 +146,8 @@ fn history_of(vm: &Vm, at: EngineAddress, process: &EngineProcess, times: (u64, 
     }
     let (log, forgotten) = process.schedule.log();
     let contexts = by_context(&log, times, |entry, generation| {
-        let is_present = process.contexts.generation(entry) == Some(generation);
-        owners.get(&entry).copied().filter(|_| is_present)
+        let is_present = process.contexts.generation(ContextIndex::new(entry)) == Some(generation);
+        owners.get(&ContextIndex::new(entry)).copied().filter(|_| is_present)
     });
     EngineHistory { node: node_name(at.node).to_owned(), engine: at.engine, forgotten, contexts }
 }
@@ -162,10 +163,10 @@ mod tests {
 
     #[test]
     fn stretches_are_sorted_by_context_and_nonsense_of_an_engine_is_left_out() {
-        let entry = |context: u32, begin: u64, end: u64| LogEntry {
+        let entry = |index: u32, begin: u64, end: u64| LogEntry {
             begin,
             end,
-            context,
+            context: index,
             generation: 1,
             band: 1,
             was_preempted: 0,

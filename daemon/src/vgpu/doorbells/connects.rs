@@ -13,6 +13,7 @@ use std::time::Instant;
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::ids::DoorbellIndex;
 use campanile_protocol::control::reply::DoorbellConnected;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
@@ -155,7 +156,7 @@ impl Doorbells {
         }
         if mode.model == DoorbellModel::Global {
             // The watch table has an entry for every queue of the engine.
-            return Ok(Some(Found::Place(Place::Shared(u32::from(hw_queue)))));
+            return Ok(Some(Found::Place(Place::Shared(DoorbellIndex::new(u32::from(hw_queue.get()))))));
         }
         match parts.choose_slot(at, now) {
             Taken::Free(slot) => Ok(Some(Found::Place(Place::Own(slot)))),
@@ -278,6 +279,7 @@ mod tests {
     use crate::vgpu::testing::restored;
     use crate::vgpu::testing::startable;
     use crate::vgpu::testing::store;
+    use campanile_host_gpu::ids::DoorbellIndex;
 
     const DOORBELL: Handle = Handle::new(0, 1);
     const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
@@ -304,7 +306,11 @@ mod tests {
             let waiting = WaitingConnect { origin: ORIGIN, doorbell: DOORBELL };
             session.vm.engines[COPY.index()].line.push(OWNER, waiting);
             DoorbellRequests::of(&mut session.vm).serve_connects(COPY);
-            let expected = if ends { DoorbellState::Retry } else { DoorbellState::Connected(Place::Own(0)) };
+            let expected = if ends {
+                DoorbellState::Retry
+            } else {
+                DoorbellState::Connected(Place::Own(DoorbellIndex::new(0)))
+            };
             assert_eq!(state(&mut session), expected);
         }
     }
@@ -313,14 +319,17 @@ mod tests {
     fn ums_14_ums_77_a_slot_counts_as_used_by_what_was_done_since_it_was_given() {
         let mut session = with_one_slot();
         let hw_queue = device(&mut session, OWNER).doorbells.get(DOORBELL).unwrap().hw_queue.unwrap();
-        store(&session, COPY, block::queue(u32::from(hw_queue)) + block::QUEUE_COMPLETED, 9);
+        store(&session, COPY, block::queue(u32::from(hw_queue.get())) + block::QUEUE_COMPLETED, 9);
         let before = Instant::now();
         connect(&mut session);
-        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(DoorbellIndex::new(0))));
         // At that very moment: nothing was done through it yet, so it is no victim.
         let slots = &mut session.vm.engines[COPY.index()].slots;
         assert!(matches!(slots.choose(before, |_| 9), Taken::Later(_)));
-        assert!(matches!(slots.choose(before, |_| 10), Taken::Victim(0, _)), "it has served a ring");
+        assert!(
+            matches!(slots.choose(before, |_| 10), Taken::Victim(slot, _) if slot.get() == 0),
+            "it has served a ring"
+        );
     }
 
     #[test]

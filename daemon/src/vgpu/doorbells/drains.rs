@@ -160,7 +160,7 @@ mod tests {
 
     fn hw_queue(session: &mut Session) -> u64 {
         let doorbell = device(session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
-        block::queue(u32::from(doorbell.hw_queue.unwrap()))
+        block::queue(u32::from(doorbell.hw_queue.unwrap().get()))
     }
 
     fn drains(session: &mut Session) -> bool {

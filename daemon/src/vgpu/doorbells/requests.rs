@@ -96,10 +96,10 @@ impl DoorbellRequests<'_> {
             consumed: 0,
             completed,
             ring_entries: entries,
-            process,
+            process: process.get(),
             fence_index: index,
             flags,
-            context,
+            context: context.get(),
             reserved: 0,
         };
         let hw_queue = engine
@@ -231,6 +231,7 @@ mod tests {
     use campanile_host_gpu::engine::address::node_index;
     use campanile_host_gpu::engine::address::node_ordinal;
     use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::ids::DoorbellIndex;
     use campanile_host_gpu::memory::bits;
     use campanile_protocol::PAGE_SIZE;
     use campanile_protocol::control::message::CreateDoorbell;
@@ -309,18 +310,20 @@ mod tests {
 
     #[test]
     fn ums_66_a_slot_is_free_for_the_next_when_its_doorbell_is_disconnected() {
-        let mut session = connected(Place::Own(0));
+        let mut session = connected(Place::Own(DoorbellIndex::new(0)));
         let slots = &mut session.vm.engines[COPY.index()].slots;
-        assert!(matches!(slots.choose(Instant::now(), |_| 1), Taken::Victim(0, HOLDER)));
+        assert!(
+            matches!(slots.choose(Instant::now(), |_| 1), Taken::Victim(slot, HOLDER) if slot.get() == 0)
+        );
         session.vm.doorbells().1.disconnect_all(COPY);
         assert_eq!(state(&mut session), DoorbellState::Retry);
         let slots = &mut session.vm.engines[COPY.index()].slots;
-        assert_eq!(slots.choose(Instant::now(), |_| 0), Taken::Free(0));
+        assert_eq!(slots.choose(Instant::now(), |_| 0), Taken::Free(DoorbellIndex::new(0)));
     }
 
     #[test]
     fn ums_38_a_ring_whose_mapping_is_still_to_come_is_not_resident() {
-        let mut session = connected(Place::Own(0));
+        let mut session = connected(Place::Own(DoorbellIndex::new(0)));
         let ring = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().ring;
         let (&resource, _) =
             session.vm.memory.blobs.iter().find(|(_, blob)| blob.allocation == ring).unwrap();
@@ -345,7 +348,7 @@ mod tests {
 
     #[test]
     fn ums_79_the_memory_of_a_doorbell_is_let_go_when_engines_have_forgotten_it_and_not_before() {
-        let mut session = connected(Place::Own(0));
+        let mut session = connected(Place::Own(DoorbellIndex::new(0)));
         let doorbell = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap();
         let memory = [doorbell.ring, doorbell.control];
         Deferred::of(&mut session.vm).remove_doorbell(ORIGIN, HOLDER);
@@ -361,8 +364,11 @@ mod tests {
 
     #[test]
     fn ums_94_a_notify_wakes_the_engine_of_its_queue_however_that_is_connected() {
-        for (place, is_connected) in [(Place::Own(0), true), (Place::Notified, true), (Place::Own(0), false)]
-        {
+        for (place, is_connected) in [
+            (Place::Own(DoorbellIndex::new(0)), true),
+            (Place::Notified, true),
+            (Place::Own(DoorbellIndex::new(0)), false),
+        ] {
             let mut session = connected(place);
             if !is_connected {
                 session.vm.doorbells().1.disconnect_all(COPY);
@@ -380,7 +386,8 @@ mod tests {
             assert!(wake.drain(), "{place:?}, {is_connected}");
             // Nothing else announces the rings of one that has no doorbell to be watched.
             let looks = bits::take(&shared(&session, COPY), block::LOOK, block::LOOK_WORDS);
-            let expected = if place == Place::Notified { vec![u32::from(hw_queue)] } else { Vec::new() };
+            let expected =
+                if place == Place::Notified { vec![u32::from(hw_queue.get())] } else { Vec::new() };
             assert_eq!(looks, expected, "{place:?}, {is_connected}");
         }
     }
@@ -389,10 +396,10 @@ mod tests {
     fn ums_97_the_switch_disconnects_what_is_connected_the_other_way_and_nothing_else() {
         // Without the operator's switch each doorbell keeps the mode that its guest chose.
         for (place, wishes, stays) in [
-            (Place::Own(0), false, true),
+            (Place::Own(DoorbellIndex::new(0)), false, true),
             (Place::Notified, true, true),
             (Place::Notified, false, false),
-            (Place::Own(0), true, false),
+            (Place::Own(DoorbellIndex::new(0)), true, false),
         ] {
             let mut session = connected(place);
             device(&mut session, OWNER).doorbells.get_mut(HOLDER.doorbell).unwrap().notify = wishes;
@@ -514,7 +521,7 @@ mod tests {
             let made = created(&mut session, &GOOD).unwrap().doorbell;
             let doorbell = device(&mut session, OWNER).doorbells.get(made).unwrap();
             assert!(!doorbell.notify);
-            let place = block::queue(doorbell.hw_queue.unwrap().into());
+            let place = block::queue(u32::from(doorbell.hw_queue.unwrap().get()));
             let mut bytes = [0; size_of::<QueueEntry>()];
             shared(&session, COPY).slice(place, bytes.len() as u64).unwrap().copy_to(&mut bytes);
             let entry = QueueEntry::read_from_bytes(&bytes).unwrap();
@@ -538,7 +545,7 @@ mod tests {
     fn ums_84_a_new_doorbell_goes_on_where_the_last_of_its_queue_stopped_with_nothing_rung() {
         let mut session = restored(startable());
         let last = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().hw_queue.unwrap();
-        store(&session, COPY, block::queue(last.into()) + block::QUEUE_COMPLETED, 41);
+        store(&session, COPY, block::queue(u32::from(last.get())) + block::QUEUE_COMPLETED, 41);
         Deferred::of(&mut session.vm).remove_doorbell(ORIGIN, HOLDER);
         let kind = device(&mut session, OWNER).queues.get(GOOD.queue).unwrap().kind;
         assert_eq!(kind, QueueKind::UserMode { doorbell: None, completed: 41 });
@@ -555,7 +562,7 @@ mod tests {
         let made =
             created(&mut session, &CreateDoorbell { flags: DOORBELL_NOTIFY, ..GOOD }).unwrap().doorbell;
         let doorbell = device(&mut session, OWNER).doorbells.get(made).unwrap();
-        let queue = block::queue(doorbell.hw_queue.unwrap().into());
+        let queue = block::queue(u32::from(doorbell.hw_queue.unwrap().get()));
         assert!(doorbell.notify);
         assert_eq!(load(&session, COPY, queue + block::QUEUE_COMPLETED), 41);
         assert_eq!(load(&session, COPY, queue + block::QUEUE_MONITORED), (1 << 40) - 1);
@@ -571,7 +578,7 @@ mod tests {
 
     #[test]
     fn ums_78_ums_94_messages_to_a_doorbell_that_ends_or_with_unknown_bits_are_refused() {
-        let mut session = connected(Place::Own(0));
+        let mut session = connected(Place::Own(DoorbellIndex::new(0)));
         let queue = device(&mut session, OWNER).doorbells.get(HOLDER.doorbell).unwrap().queue;
         for (flags, reserved) in [(1, 0), (0, 1)] {
             let refused = DoorbellRequests::of(&mut session.vm)
@@ -590,19 +597,23 @@ mod tests {
                 .is_ok()
         );
         let slots = &mut session.vm.engines[COPY.index()].slots;
-        assert_eq!(slots.choose(Instant::now(), |_| 0), Taken::Free(0), "it is disconnected first");
+        assert_eq!(
+            slots.choose(Instant::now(), |_| 0),
+            Taken::Free(DoorbellIndex::new(0)),
+            "it is disconnected first"
+        );
     }
 
     #[test]
     fn ums_70_doorbells_are_found_by_engine_and_disconnected_as_they_are_connected() {
-        let mut session = connected(Place::Own(0));
+        let mut session = connected(Place::Own(DoorbellIndex::new(0)));
         assert_eq!(connected_on(&session.vm.objects, COPY), [HOLDER]);
         assert_eq!(connected_on(&session.vm.objects, COMPUTE), []);
         session.vm.doorbells().1.disconnect_all(COMPUTE);
-        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(DoorbellIndex::new(0))));
         session.vm.doorbells().1.victimise(HOLDER);
         assert_eq!(state(&mut session), DoorbellState::Retry);
-        let mut session = connected(Place::Own(0));
+        let mut session = connected(Place::Own(DoorbellIndex::new(0)));
         session.power().engine_to_f1(COPY);
         assert_eq!(state(&mut session), DoorbellState::Retry);
         let of = |session: &mut Session, index: u32| {

@@ -4,6 +4,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use crate::ids::GuestProcess;
+use campanile_host_gpu::ids::DoorbellIndex;
 use campanile_protocol::handle::Handle;
 
 /// How long a slot is not taken away that nothing was done through yet (UMS-77): long enough for a guest that was told
@@ -44,9 +45,9 @@ impl Held {
 #[must_use]
 pub enum Taken {
     /// This slot is free.
-    Free(u32),
+    Free(DoorbellIndex),
     /// This slot must first be taken from its holder (UMS-13).
-    Victim(u32, Holder),
+    Victim(DoorbellIndex, Holder),
     /// All have just been given away; ask again then.
     Later(Instant),
     /// The engine has no slots at all.
@@ -70,7 +71,7 @@ impl Slots {
     /// (UMS-14). `progress` tells how far a holder's queue has come, so that use is seen without the holder saying so.
     pub fn choose(&mut self, now: Instant, progress: impl Fn(Holder) -> u64) -> Taken {
         if let Some((index, _)) = (0u32..).zip(&self.held).find(|(_, held)| held.is_none()) {
-            return Taken::Free(index);
+            return Taken::Free(DoorbellIndex::new(index));
         }
         self.looks += 1;
         for held in self.held.iter_mut().flatten() {
@@ -85,23 +86,23 @@ impl Slots {
         let victim = all()
             .filter(|(_, held)| held.protected_until(now).is_none())
             .min_by_key(|(_, held)| held.used)
-            .map(|(index, held)| Taken::Victim(index, held.holder));
+            .map(|(index, held)| Taken::Victim(DoorbellIndex::new(index), held.holder));
         let later = || all().filter_map(|(_, held)| held.protected_until(now)).min().map(Taken::Later);
         victim.or_else(later).unwrap_or(Taken::None)
     }
 
     /// Gives a slot to a holder.
-    pub fn hold(&mut self, slot: u32, holder: Holder, progress: u64, now: Instant) {
+    pub fn hold(&mut self, slot: DoorbellIndex, holder: Holder, progress: u64, now: Instant) {
         self.looks += 1;
         let used = self.looks;
-        if let Some(place) = self.held.get_mut(slot as usize) {
+        if let Some(place) = self.held.get_mut(slot.get() as usize) {
             *place = Some(Held { holder, progress, used, served: false, since: now });
         }
     }
 
     /// Frees a slot.
-    pub fn free(&mut self, slot: u32) {
-        if let Some(place) = self.held.get_mut(slot as usize) {
+    pub fn free(&mut self, slot: DoorbellIndex) {
+        if let Some(place) = self.held.get_mut(slot.get() as usize) {
             *place = None;
         }
     }
@@ -118,6 +119,7 @@ mod tests {
     use super::Slots;
     use super::Taken;
     use crate::ids::GuestProcess;
+    use campanile_host_gpu::ids::DoorbellIndex;
 
     fn holder(index: u32) -> Holder {
         Holder { context: GuestProcess::new(1), doorbell: Handle::new(index, 1) }
@@ -128,25 +130,25 @@ mod tests {
         let mut slots = Slots::new(2);
         let begun = Instant::now();
         let later = begun + MIN_HOLD;
-        assert_eq!(slots.choose(begun, |_| 0), Taken::Free(0));
-        slots.hold(0, holder(0), 0, begun);
-        assert_eq!(slots.choose(begun, |_| 0), Taken::Free(1));
-        slots.hold(1, holder(1), 0, begun);
+        assert_eq!(slots.choose(begun, |_| 0), Taken::Free(DoorbellIndex::new(0)));
+        slots.hold(DoorbellIndex::new(0), holder(0), 0, begun);
+        assert_eq!(slots.choose(begun, |_| 0), Taken::Free(DoorbellIndex::new(1)));
+        slots.hold(DoorbellIndex::new(1), holder(1), 0, begun);
         // The first was rung after the second was connected.
         let progress = |which: Holder| u64::from(which == holder(0));
-        assert_eq!(slots.choose(later, progress), Taken::Victim(1, holder(1)));
-        slots.hold(1, holder(2), 0, begun);
-        assert_eq!(slots.choose(later, progress), Taken::Victim(0, holder(0)));
+        assert_eq!(slots.choose(later, progress), Taken::Victim(DoorbellIndex::new(1), holder(1)));
+        slots.hold(DoorbellIndex::new(1), holder(2), 0, begun);
+        assert_eq!(slots.choose(later, progress), Taken::Victim(DoorbellIndex::new(0), holder(0)));
     }
 
     #[test]
     fn ums_12_the_pool_is_finite() {
         let mut slots = Slots::new(1);
         let begun = Instant::now();
-        slots.hold(0, holder(0), 0, begun);
-        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Victim(0, holder(0)));
-        slots.free(0);
-        assert_eq!(slots.choose(begun, |_| 0), Taken::Free(0));
+        slots.hold(DoorbellIndex::new(0), holder(0), 0, begun);
+        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Victim(DoorbellIndex::new(0), holder(0)));
+        slots.free(DoorbellIndex::new(0));
+        assert_eq!(slots.choose(begun, |_| 0), Taken::Free(DoorbellIndex::new(0)));
         assert_eq!(Slots::new(0).choose(begun, |_| 0), Taken::None);
     }
 
@@ -154,16 +156,16 @@ mod tests {
     fn ums_77_a_doorbell_is_no_victim_before_a_ring_was_served_or_the_minimum_hold_is_over() {
         let mut slots = Slots::new(2);
         let begun = Instant::now();
-        slots.hold(0, holder(0), 5, begun);
-        slots.hold(1, holder(1), 5, begun + MIN_HOLD / 2);
+        slots.hold(DoorbellIndex::new(0), holder(0), 5, begun);
+        slots.hold(DoorbellIndex::new(1), holder(1), 5, begun + MIN_HOLD / 2);
         assert_eq!(slots.choose(begun, |_| 5), Taken::Later(begun + MIN_HOLD), "the first to be free");
         // The younger one has served a ring: it goes, though the other was idle for longer.
         let progress = |which: Holder| if which == holder(1) { 6 } else { 5 };
-        assert_eq!(slots.choose(begun, progress), Taken::Victim(1, holder(1)));
-        assert_eq!(slots.choose(begun + MIN_HOLD, progress), Taken::Victim(0, holder(0)));
+        assert_eq!(slots.choose(begun, progress), Taken::Victim(DoorbellIndex::new(1), holder(1)));
+        assert_eq!(slots.choose(begun + MIN_HOLD, progress), Taken::Victim(DoorbellIndex::new(0), holder(0)));
         // Whoever gets the slot is safe in turn.
-        slots.hold(1, holder(2), 0, begun + MIN_HOLD / 2);
-        slots.hold(0, holder(3), 0, begun + MIN_HOLD);
+        slots.hold(DoorbellIndex::new(1), holder(2), 0, begun + MIN_HOLD / 2);
+        slots.hold(DoorbellIndex::new(0), holder(3), 0, begun + MIN_HOLD);
         assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Later(begun + MIN_HOLD * 3 / 2));
     }
 
@@ -172,10 +174,10 @@ mod tests {
         let mut slots = Slots::new(3);
         let begun = Instant::now();
         for slot in [1, 2, 0] {
-            slots.hold(slot, holder(slot), 0, begun);
+            slots.hold(DoorbellIndex::new(slot), holder(slot), 0, begun);
         }
-        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Victim(1, holder(1)));
-        slots.hold(1, holder(3), 0, begun);
-        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Victim(2, holder(2)));
+        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Victim(DoorbellIndex::new(1), holder(1)));
+        slots.hold(DoorbellIndex::new(1), holder(3), 0, begun);
+        assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Victim(DoorbellIndex::new(2), holder(2)));
     }
 }

@@ -6,8 +6,10 @@ use crate::vgpu::objects::doorbell_state::Connect;
 use crate::vgpu::objects::doorbell_state::Disconnect;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::objects::doorbell_state::Place;
+use campanile_host_gpu::ids::DoorbellIndex;
 
-const PLACES: [Place; 3] = [Place::Own(7), Place::Shared(7), Place::Notified];
+const PLACES: [Place; 3] =
+    [Place::Own(DoorbellIndex::new(7)), Place::Shared(DoorbellIndex::new(7)), Place::Notified];
 
 const STATES: [DoorbellState; 5] = [
     DoorbellState::Retry,
@@ -38,7 +40,7 @@ fn edges() -> Vec<(DoorbellState, Happens, DoorbellState, Disconnect)> {
         edges.push((connected, Happens::Retry, DoorbellState::Retry, Disconnect::Free(place)));
         edges.push((connected, Happens::Lost, DoorbellState::Abort, Disconnect::Free(place)));
     }
-    let own = Place::Own(7);
+    let own = Place::Own(DoorbellIndex::new(7));
     edges.push((DoorbellState::Connected(own), Happens::Victim, DoorbellState::Retry, Disconnect::Free(own)));
     edges
 }
@@ -85,7 +87,10 @@ fn ums_15_only_a_slot_of_its_own_makes_a_victim() {
     for before in STATES {
         let mut state = before;
         let disconnect = state.victimise();
-        assert_eq!(disconnect != Disconnect::Nothing, before == DoorbellState::Connected(Place::Own(7)));
+        assert_eq!(
+            disconnect != Disconnect::Nothing,
+            before == DoorbellState::Connected(Place::Own(DoorbellIndex::new(7)))
+        );
     }
 }
 
@@ -111,9 +116,12 @@ fn ums_60_ums_61_a_connect_fails_only_on_a_dead_doorbell() {
         let mut state = before;
         let connect = state.connect();
         assert_eq!(connect == Connect::Refused, before == DoorbellState::Abort);
-        state.connected(Place::Own(3));
-        let after =
-            if connect == Connect::FindPlace { DoorbellState::Connected(Place::Own(3)) } else { before };
+        state.connected(Place::Own(DoorbellIndex::new(3)));
+        let after = if connect == Connect::FindPlace {
+            DoorbellState::Connected(Place::Own(DoorbellIndex::new(3)))
+        } else {
+            before
+        };
         assert_eq!(state, after, "none is given a second place");
     }
 }

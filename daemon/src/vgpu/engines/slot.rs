@@ -21,6 +21,7 @@ use campanile_host_gpu::adapter::launcher::Memory;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::sched::choice::Choice;
 use campanile_host_gpu::sched::parameters::Settings;
 use campanile_protocol::control::status::Status;
@@ -100,7 +101,7 @@ pub struct InFlight {
     /// The engine's fence id.
     pub fence_id: u64,
     /// Its context's entry.
-    pub entry: u32,
+    pub entry: ContextIndex,
     /// Suspends of its context before it was handed over.
     pub suspends: u64,
     /// The virtio-gpu context that it belongs to, and the buffer; none once its device has ended.
@@ -230,7 +231,7 @@ impl EngineSlot {
     }
 
     /// Whose buffer the hardware queue runs, or will run first.
-    pub fn head(&self) -> Option<u32> {
+    pub fn head(&self) -> Option<ContextIndex> {
         self.in_flight.front().map(|flight| flight.entry)
     }
 
@@ -332,7 +333,7 @@ impl EngineSlot {
 
     /// Whether the engine still has buffers of a context, whose entry with it this is, from before its last suspend. They come back,
     /// and what is handed over meanwhile would overtake them.
-    pub fn has_stale(&self, of: GuestProcess, handle: Handle, entry: u32) -> bool {
+    pub fn has_stale(&self, of: GuestProcess, handle: Handle, entry: ContextIndex) -> bool {
         let suspends = self.process().map_or(0, |process| process.contexts.suspends(entry));
         self.in_flight.iter().any(|flight| {
             flight.suspends != suspends
@@ -403,6 +404,7 @@ mod tests {
     use campanile_host_gpu::adapter::process::EngineProcess;
     use campanile_host_gpu::adapter::process::Spare;
     use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::ids::ContextIndex;
     use campanile_host_gpu::sched::choice::Choice;
     use campanile_host_gpu::sched::parameters::Parameters;
     use campanile_host_gpu::sched::parameters::Settings;
@@ -455,13 +457,13 @@ mod tests {
         let mut slot = slot();
         spoil(&mut slot);
         slot.run_list.add(
-            3,
+            ContextIndex::new(3),
             (GuestProcess::new(1), Handle(1)),
             Parameters::default(),
             Duration::ZERO,
             Duration::ZERO,
         );
-        slot.run_list.list(3, true, Duration::ZERO);
+        slot.run_list.list(ContextIndex::new(3), true, Duration::ZERO);
         let _none = slot.clear(4);
         assert!(is_clean(&slot) && slot.process().is_none() && !slot.has_devices());
         assert_eq!((slot.fences.submitted(), slot.fences.completed()), (9, 9));
@@ -493,9 +495,14 @@ mod tests {
         let mut slot = slot();
         assert_eq!(slot.head(), None);
         for entry in [7, 8] {
-            slot.in_flight.push_back(InFlight { fence_id: 1, entry, suspends: 0, owner: None });
+            slot.in_flight.push_back(InFlight {
+                fence_id: 1,
+                entry: ContextIndex::new(entry),
+                suspends: 0,
+                owner: None,
+            });
         }
-        assert_eq!(slot.head(), Some(7));
+        assert_eq!(slot.head(), Some(ContextIndex::new(7)));
     }
 
     #[test]

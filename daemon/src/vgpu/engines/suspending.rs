@@ -1,6 +1,7 @@
 //! What is kept of a suspend while its engine carries it out.
 
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::ids::ContextIndex;
 use campanile_protocol::handle::Handle;
 
 use crate::ids::GuestProcess;
@@ -14,7 +15,7 @@ pub struct Suspending {
     /// The context.
     pub handle: Handle,
     pub(in crate::vgpu) at: EngineAddress,
-    pub(in crate::vgpu) entry: u32,
+    pub(in crate::vgpu) entry: ContextIndex,
     pub(in crate::vgpu) fence: u64,
     /// The message to answer; none where the daemon itself asked.
     pub(in crate::vgpu) origin: Option<Origin>,

@@ -171,7 +171,8 @@ mod tests {
         assert_eq!((looks(&session), session.vm.engines[COPY.index()].in_flight.len()), (Vec::new(), 0));
         Submission::of(&mut session.vm).unhold(OWNER, CONTEXT, |held| held.by_power = false);
         let bells = device(&mut session, OWNER).doorbells.iter().filter(|(_, bell)| bell.was_connected);
-        let mut expected: Vec<u32> = bells.filter_map(|(_, bell)| bell.hw_queue.map(u32::from)).collect();
+        let mut expected: Vec<u32> =
+            bells.filter_map(|(_, bell)| bell.hw_queue.map(|queue| u32::from(queue.get()))).collect();
         expected.sort_unstable();
         assert!(!expected.is_empty());
         assert_eq!(looks(&session), expected, "its rings are looked at again");

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use campanile_host_gpu::adapter::fake::Ran;
+use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::ids::ProcessIndex;
 use campanile_protocol::handle::Handle;
 
 use super::world::Asked;
@@ -74,9 +76,13 @@ impl Model {
         let device = world.session.vm.objects.device(GuestProcess::new(buffer.of));
         let device = device.unwrap_or_else(|_| panic!("{va:#x} runs, whose process has no device"));
         let at = super::world::COPY.index();
-        assert_eq!(device.presence[at], Some(submission.process), "{va:#x} runs in another address space");
+        assert_eq!(
+            device.presence[at],
+            Some(ProcessIndex::new(submission.process)),
+            "{va:#x} runs in another address space"
+        );
         let own = device.contexts.get(buffer.context).and_then(|context| context.entry);
-        assert_eq!(own, Some(submission.context), "{va:#x} runs as another's context");
+        assert_eq!(own, Some(ContextIndex::new(submission.context)), "{va:#x} runs as another's context");
         self.buffers.get_mut(&va).unwrap().has_run = true;
     }
 

@@ -1,15 +1,16 @@
 //! One doorbell.
 
+use campanile_host_gpu::ids::DoorbellIndex;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
 /// What stands for a connected doorbell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// This slot watches its cell: the dedicated model.
-    Own(u32),
+    Own(DoorbellIndex),
     /// This entry of the watch table has the global cell of its process stand for it too. There is one for every
     /// queue, so it is not taken away for another (UMS-15).
-    Shared(u32),
+    Shared(DoorbellIndex),
     /// Nothing is watched: its guest says when it rings (UMS-51).
     Notified,
 }

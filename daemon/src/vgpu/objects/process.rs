@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::MAX_PLACES;
+use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::ids::ProcessIndex;
+use campanile_host_gpu::ids::QueueIndex;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_host_gpu::sched::parameters::Parameters;
 use campanile_protocol::control::away::Parked;
@@ -140,7 +143,7 @@ pub struct Device {
     /// The save area that its contexts share; none before the first of them (PRE-31).
     pub area: Option<SaveArea>,
     /// Its entry in each engine's process table, by place.
-    pub presence: [Option<u32>; MAX_PLACES],
+    pub presence: [Option<ProcessIndex>; MAX_PLACES],
     /// `DEVICE_*`: the truth that the device page has a copy of.
     pub status: u64,
     /// Changes of its address space.
@@ -227,7 +230,7 @@ pub struct Context {
     /// Whether its first buffer waits for a native fence.
     pub is_parked: bool,
     /// Its entry in the engine's context table; none once that engine is gone.
-    pub entry: Option<u32>,
+    pub entry: Option<ContextIndex>,
     /// Its save area (PRE-31).
     pub area: SaveArea,
     /// Why it is suspended; not at all, if for no reason.
@@ -322,7 +325,7 @@ pub struct Doorbell {
     /// Whether its guest wants to notify after each ring (UMS-51).
     pub notify: bool,
     /// Entry in the engine's queue table; none once the device is in error, or that engine gone.
-    pub hw_queue: Option<u16>,
+    pub hw_queue: Option<QueueIndex>,
     /// The ring's allocation; one reference (UMS-82).
     pub ring: AllocationId,
     /// The ring control's allocation; one reference (UMS-82).

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::ids::QueueIndex;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 
@@ -118,7 +120,11 @@ impl Objects {
     }
 
     /// Whose queue an entry of an engine's queue table is: context and queue.
-    pub fn owner_of_hw_queue(&self, at: EngineAddress, hw_queue: u16) -> Option<(GuestProcess, Handle)> {
+    pub fn owner_of_hw_queue(
+        &self,
+        at: EngineAddress,
+        hw_queue: QueueIndex,
+    ) -> Option<(GuestProcess, Handle)> {
         self.processes.iter().find_map(|(context, process)| {
             let device = process.device.as_ref()?;
             let mut doorbells = device.doorbells.iter();
@@ -129,7 +135,7 @@ impl Objects {
     }
 
     /// Whose context an entry of an engine's context table is: guest process and context.
-    pub fn owner_of_entry(&self, at: EngineAddress, entry: u32) -> Option<(GuestProcess, Handle)> {
+    pub fn owner_of_entry(&self, at: EngineAddress, entry: ContextIndex) -> Option<(GuestProcess, Handle)> {
         let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         let mut all = devices.flat_map(|(of, device)| device.contexts.iter().map(move |it| (of, it)));
         let found = all.find(|(_, (_, context))| context.at == at && context.entry == Some(entry));

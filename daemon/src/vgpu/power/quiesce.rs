@@ -304,6 +304,8 @@ mod tests {
     use crate::vgpu::testing::restored;
     use crate::vgpu::testing::startable;
     use crate::vgpu::testing::store;
+    use campanile_host_gpu::ids::ContextIndex;
+    use campanile_host_gpu::ids::DoorbellIndex;
 
     const ORIGIN: Origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
     const DOORBELL: Handle = Handle::new(0, 1);
@@ -342,7 +344,10 @@ mod tests {
     fn engines_that_have_run_nothing_do_not_keep_a_standstill_waiting() {
         let mut session = restored(Config { freeze_limit: Duration::from_secs(3600), ..startable() });
         let device = device(&mut session, OWNER);
-        device.contexts.iter_mut().for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(0)));
+        device
+            .contexts
+            .iter_mut()
+            .for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(ContextIndex::new(0))));
         assert!(session.freeze());
         assert!(session.is_frozen(), "its engine was never given its node");
     }
@@ -357,12 +362,12 @@ mod tests {
         };
         connect(&mut session);
         crate::vgpu::doorbells::requests::DoorbellRequests::of(&mut session.vm).serve_connects(COPY);
-        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(DoorbellIndex::new(0))));
         assert!(session.freeze() && session.is_frozen());
         assert_eq!(state(&mut session), DoorbellState::Retry);
         connect(&mut session);
         assert!(session.thaw());
-        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(0)));
+        assert_eq!(state(&mut session), DoorbellState::Connected(Place::Own(DoorbellIndex::new(0))));
     }
 
     #[test]
@@ -381,7 +386,7 @@ mod tests {
         let next = session.vm.doorbells.next_drain().unwrap();
         assert!(next >= began + Duration::from_secs(90), "its clock has stood still");
         let hw_queue = device(&mut session, OWNER).doorbells.get(DOORBELL).unwrap().hw_queue.unwrap();
-        let asked = block::queue(u32::from(hw_queue)) + block::QUEUE_DRAIN;
+        let asked = block::queue(u32::from(hw_queue.get())) + block::QUEUE_DRAIN;
         assert_eq!(load(&session, COPY, asked), 1, "the next process is asked, too");
     }
 

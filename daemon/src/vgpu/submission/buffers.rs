@@ -12,6 +12,8 @@ use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::scheduling::Preemption;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::ids::ProcessIndex;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
 use campanile_protocol::engine::hw_queue::HW_SAVED;
@@ -115,7 +117,7 @@ impl Submission<'_> {
     }
 
     /// A context is not given to its engine before its save areas are there.
-    fn leave_out(&mut self, of: GuestProcess, handle: Handle, entry: u32, now: Duration) {
+    fn leave_out(&mut self, of: GuestProcess, handle: Handle, entry: ContextIndex, now: Duration) {
         let at = self.vm.objects.device_mut(of).ok().and_then(|device| {
             let context = device.contexts.get_mut(handle)?;
             context.listed = false;
@@ -143,7 +145,7 @@ impl Submission<'_> {
     }
 
     /// Gives one buffer to the engine, whose hardware queue has room.
-    fn hand_over(&mut self, at: EngineAddress, of: GuestProcess, entry: u32, buffer: Buffer) {
+    fn hand_over(&mut self, at: EngineAddress, of: GuestProcess, entry: ContextIndex, buffer: Buffer) {
         let now = self.vm.engines.now();
         let presence = self.vm.objects.device(of).ok().and_then(|device| device.presence[at.index()]);
         let slot = &mut self.vm.engines[at.index()];
@@ -157,8 +159,8 @@ impl Submission<'_> {
             suspends,
             number: buffer.order,
             length: buffer.length,
-            process: presence.unwrap_or(u32::MAX),
-            context: entry,
+            process: presence.map_or(u32::MAX, ProcessIndex::get),
+            context: entry.get(),
             fence_index: buffer.queue.index(),
             flags: is_exempt | flag(buffer.is_resubmitted, HW_RESUBMISSION) | flag(buffer.is_saved, HW_SAVED),
             ..HwSubmission::default()
@@ -257,12 +259,14 @@ mod tests {
             let submission = HwSubmission::read_from_bytes(&bytes).unwrap();
             assert_eq!((submission.flags, submission.number), (flags, buffer.order));
             assert_eq!((submission.buffer_va, submission.length), (buffer.va, buffer.length));
-            assert_eq!((submission.fence_value, submission.context), (buffer.fence_value, entry));
+            assert_eq!((submission.fence_value, submission.context), (buffer.fence_value, entry.get()));
             let process = session.vm.engines[COPY.index()].process().unwrap();
             assert_eq!(submission.suspends, process.contexts.suspends(entry));
             assert_eq!(
                 submission.process,
-                session.vm.objects.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()].unwrap()
+                session.vm.objects.processes[&OWNER].device.as_ref().unwrap().presence[COPY.index()]
+                    .unwrap()
+                    .get()
             );
         }
     }

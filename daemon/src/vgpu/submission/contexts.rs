@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::ids::ProcessIndex;
 use campanile_protocol::control::message::CREATE_CONTEXT;
 use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::message::Named;
@@ -83,7 +85,7 @@ impl Lifecycle<'_> {
         of: GuestProcess,
         at: EngineAddress,
         area: SaveArea,
-    ) -> Result<u32, Refused> {
+    ) -> Result<ContextIndex, Refused> {
         Submission::of(self.vm).ensure_presence(of, at)?;
         let engine = self.vm.engines[at.index()].process_mut().ok_or(Status::DeviceLost)?;
         engine
@@ -137,7 +139,7 @@ impl Submission<'_> {
         &mut self,
         context: GuestProcess,
         at: EngineAddress,
-    ) -> Result<u32, Refused> {
+    ) -> Result<ProcessIndex, Refused> {
         let device = self.vm.objects.device(context)?;
         if let Some(entry) = device.presence[at.index()] {
             return Ok(entry);

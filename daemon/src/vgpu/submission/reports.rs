@@ -21,6 +21,7 @@ use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::ids::QueueIndex;
 use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::reply::Submitted;
 use campanile_protocol::control::status::Status;
@@ -76,7 +77,7 @@ impl EngineReports<'_> {
     }
 
     /// A user-mode queue has a fault, or a waiter is due.
-    pub(in crate::vgpu) fn queue_wants_attention(&mut self, at: EngineAddress, hw_queue: u16) {
+    pub(in crate::vgpu) fn queue_wants_attention(&mut self, at: EngineAddress, hw_queue: QueueIndex) {
         let Some((context, queue)) = self.vm.objects.owner_of_hw_queue(at, hw_queue) else { return };
         let fault =
             self.vm.engines[at.index()].process().and_then(|process| process.tables.queue_fault(hw_queue));

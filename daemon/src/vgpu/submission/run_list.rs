@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::ids::GuestProcess;
+use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::sched::parameters::Parameters;
 use campanile_host_gpu::sched::parameters::Settings;
 use campanile_host_gpu::sched::policy::Current;
@@ -60,19 +61,19 @@ impl Member {
 #[derive(Debug)]
 pub struct RunList {
     policy: Box<dyn Policy>,
-    members: BTreeMap<u32, Member>,
+    members: BTreeMap<ContextIndex, Member>,
     /// The context of the oldest buffer with the engine, since when without a break, and up to when it has paid for that.
-    head: Option<(u32, Duration, Duration)>,
+    head: Option<(ContextIndex, Duration, Duration)>,
     /// Those whose first buffer waits, and since when; the longest first. One that is not blocked any more is none of them.
-    blocked: VecDeque<(u32, Duration)>,
+    blocked: VecDeque<(ContextIndex, Duration)>,
     /// How many have buffers to give.
     listed: usize,
     /// How many the policy knows to have work.
     told: usize,
 }
 
-const fn entity(entry: u32) -> EntityId {
-    EntityId(entry as u64)
+const fn entity(entry: ContextIndex) -> EntityId {
+    EntityId(entry.get() as u64)
 }
 
 impl RunList {
@@ -85,7 +86,7 @@ impl RunList {
     /// A context is there, without work; its entry has had the engine for `used` before.
     pub fn add(
         &mut self,
-        entry: u32,
+        entry: ContextIndex,
         owner: (GuestProcess, Handle),
         parameters: Parameters,
         used: Duration,
@@ -109,12 +110,12 @@ impl RunList {
     }
 
     /// It is scheduled otherwise from now on (PRE-69).
-    pub fn change(&mut self, entry: u32, parameters: Parameters, now: Duration) {
+    pub fn change(&mut self, entry: ContextIndex, parameters: Parameters, now: Duration) {
         self.policy.change(entity(entry), parameters, now);
     }
 
     /// It is gone.
-    pub fn remove(&mut self, entry: u32) {
+    pub fn remove(&mut self, entry: ContextIndex) {
         self.policy.remove(entity(entry));
         if let Some(member) = self.members.remove(&entry) {
             self.listed -= usize::from(member.is_listed);
@@ -132,13 +133,13 @@ impl RunList {
     }
 
     /// It has buffers to give, or has none.
-    pub fn list(&mut self, entry: u32, is_listed: bool, now: Duration) {
+    pub fn list(&mut self, entry: ContextIndex, is_listed: bool, now: Duration) {
         self.set_listed(entry, is_listed);
         self.tell(entry, now);
     }
 
     /// Its first buffer waits for something that is not announced.
-    pub fn block(&mut self, entry: u32, now: Duration) {
+    pub fn block(&mut self, entry: ContextIndex, now: Duration) {
         self.list(entry, false, now);
         if let Some(member) = self.members.get_mut(&entry) {
             member.is_blocked = true;
@@ -167,11 +168,11 @@ impl RunList {
     }
 
     /// It is about to give one, and has more or not; [`Self::submitted`] follows.
-    pub fn give(&mut self, entry: u32, has_more: bool) {
+    pub fn give(&mut self, entry: ContextIndex, has_more: bool) {
         self.set_listed(entry, has_more);
     }
 
-    fn set_listed(&mut self, entry: u32, is_listed: bool) {
+    fn set_listed(&mut self, entry: ContextIndex, is_listed: bool) {
         let Some(member) = self.members.get_mut(&entry) else { return };
         member.is_blocked = false;
         let was_listed = std::mem::replace(&mut member.is_listed, is_listed);
@@ -180,7 +181,7 @@ impl RunList {
     }
 
     /// Tells the policy whether it has work, where that has changed.
-    fn tell(&mut self, entry: u32, now: Duration) {
+    fn tell(&mut self, entry: ContextIndex, now: Duration) {
         let Some(member) = self.members.get_mut(&entry) else { return };
         let is_awake = member.is_awake();
         if std::mem::replace(&mut member.is_told, is_awake) == is_awake {
@@ -196,7 +197,7 @@ impl RunList {
     }
 
     /// Whose buffer is the next: guest process, context, entry.
-    pub fn next(&mut self, now: Duration) -> Option<(GuestProcess, Handle, u32)> {
+    pub fn next(&mut self, now: Duration) -> Option<(GuestProcess, Handle, ContextIndex)> {
         if self.listed == 0 {
             return None;
         }
@@ -204,7 +205,7 @@ impl RunList {
         let mut passed = Vec::new();
         let found = loop {
             let Some(EntityId(chosen)) = self.policy.decide(None, now).next else { break None };
-            let Ok(entry) = u32::try_from(chosen) else { break None };
+            let Ok(entry) = u32::try_from(chosen).map(ContextIndex::new) else { break None };
             match self.members.get(&entry) {
                 Some(member) if member.is_listed => break Some((member.owner.0, member.owner.1, entry)),
                 _ => {
@@ -220,7 +221,7 @@ impl RunList {
     }
 
     /// A buffer of it is with the engine now; the oldest there is of `head`.
-    pub fn submitted(&mut self, entry: u32, head: Option<u32>, now: Duration) {
+    pub fn submitted(&mut self, entry: ContextIndex, head: Option<ContextIndex>, now: Duration) {
         if let Some(member) = self.members.get_mut(&entry) {
             member.in_flight += 1;
             let due = member.expected.saturating_sub(member.prepaid);
@@ -232,7 +233,13 @@ impl RunList {
     }
 
     /// A buffer of it has come back, done or not; the context has used the engine for `used` in all.
-    pub fn returned(&mut self, entry: u32, used: Duration, head: Option<u32>, now: Duration) {
+    pub fn returned(
+        &mut self,
+        entry: ContextIndex,
+        used: Duration,
+        head: Option<ContextIndex>,
+        now: Duration,
+    ) {
         if let Some(member) = self.members.get_mut(&entry) {
             member.in_flight = member.in_flight.saturating_sub(1);
             let cost = used.saturating_sub(std::mem::replace(&mut member.used, used));
@@ -247,11 +254,11 @@ impl RunList {
     }
 
     /// A buffer has come back that no device has any more.
-    pub fn forgotten(&mut self, head: Option<u32>, now: Duration) {
+    pub fn forgotten(&mut self, head: Option<ContextIndex>, now: Duration) {
         self.set_head(head, now);
     }
 
-    fn set_head(&mut self, head: Option<u32>, now: Duration) {
+    fn set_head(&mut self, head: Option<ContextIndex>, now: Duration) {
         self.head = match (self.head, head) {
             (Some((before, since, _)), Some(entry)) if before == entry => Some((entry, since, now)),
             (_, head) => head.map(|entry| (entry, now, now)),
@@ -282,6 +289,7 @@ impl RunList {
 mod tests {
     use std::time::Duration;
 
+    use campanile_host_gpu::ids::ContextIndex;
     use campanile_host_gpu::sched::choice::ALL;
     use campanile_host_gpu::sched::parameters::Band;
     use campanile_host_gpu::sched::parameters::Parameters;
@@ -301,7 +309,7 @@ mod tests {
             for (entry, band) in (0..).zip(bands) {
                 let parameters = Parameters { group: u64::from(entry), band, ..Parameters::default() };
                 list.add(
-                    entry,
+                    ContextIndex::new(entry),
                     (GuestProcess::new(entry), Handle(u64::from(entry) + 1)),
                     parameters,
                     at(0),
@@ -318,12 +326,12 @@ mod tests {
         for mut list in with_two([Band::Normal; 2]) {
             let costs = [at(10), at(4_000)];
             let (mut used, mut count, mut now) = ([at(0); 2], [0_u32; 2], at(0));
-            list.list(0, true, now);
-            list.list(1, true, now);
+            list.list(ContextIndex::new(0), true, now);
+            list.list(ContextIndex::new(1), true, now);
             while now < Duration::from_secs(2) {
                 let (_, _, entry) = list.next(now).unwrap();
                 list.submitted(entry, Some(entry), now);
-                let which = usize::try_from(entry).unwrap();
+                let which = usize::try_from(entry.get()).unwrap();
                 now += costs[which];
                 used[which] += costs[which];
                 count[which] += 1;
@@ -340,36 +348,36 @@ mod tests {
     #[test]
     fn mcdm_18_pre_57_who_waits_is_tried_again_and_keeps_nobody_from_running() {
         for mut list in with_two([Band::Realtime, Band::Idle]) {
-            list.list(0, true, at(0));
-            list.list(1, true, at(0));
+            list.list(ContextIndex::new(0), true, at(0));
+            list.list(ContextIndex::new(1), true, at(0));
             let mut tries = 0;
             let mut now = at(0);
             for _ in 0..100 {
                 list.retry(now);
                 let (_, _, entry) = list.next(now).unwrap();
                 list.submitted(entry, Some(entry), now);
-                now += at(if entry == 0 { 1 } else { 500 });
+                now += at(if entry == ContextIndex::new(0) { 1 } else { 500 });
                 list.returned(entry, at(0), None, now);
-                if entry == 0 {
+                if entry == ContextIndex::new(0) {
                     tries += 1;
-                    list.block(0, now);
+                    list.block(ContextIndex::new(0), now);
                 }
             }
             assert!((10..40).contains(&tries), "{tries} tries of the urgent one that waits");
             // Alone, at once.
-            list.list(1, false, now);
+            list.list(ContextIndex::new(1), false, now);
             list.retry(now);
-            assert_eq!(list.next(now).unwrap().2, 0);
+            assert_eq!(list.next(now).unwrap().2, ContextIndex::new(0));
         }
     }
 
     #[test]
     fn mcdm_11_a_long_buffer_makes_room_for_an_equal_after_its_quantum() {
         for mut list in with_two([Band::Normal; 2]) {
-            list.list(0, true, at(0));
+            list.list(ContextIndex::new(0), true, at(0));
             let (_, _, entry) = list.next(at(0)).unwrap();
             list.submitted(entry, Some(entry), at(0));
-            list.list(1, true, at(1));
+            list.list(ContextIndex::new(1), true, at(1));
             let Err(Some(until)) = list.must_yield(at(1)) else { panic!("at once") };
             assert!(until <= at(1) + Parameters::default().quantum);
             let mut now = until;
@@ -383,16 +391,16 @@ mod tests {
     #[test]
     fn mcdm_24_who_has_nothing_to_give_is_passed_over_and_still_runs_on() {
         for mut list in with_two([Band::Normal; 2]) {
-            list.list(0, true, at(0));
+            list.list(ContextIndex::new(0), true, at(0));
             let (_, _, first) = list.next(at(0)).unwrap();
             list.submitted(first, Some(first), at(0));
             list.list(first, false, at(0));
             assert_eq!(list.next(at(1)), None);
             assert_eq!(list.must_yield(at(1)), Err(None), "alone");
-            list.list(1, true, at(2));
-            assert_eq!(list.next(at(2)).unwrap().2, 1);
-            list.remove(0);
-            list.remove(1);
+            list.list(ContextIndex::new(1), true, at(2));
+            assert_eq!(list.next(at(2)).unwrap().2, ContextIndex::new(1));
+            list.remove(ContextIndex::new(0));
+            list.remove(ContextIndex::new(1));
             assert_eq!(list.next(at(3)), None);
         }
     }
@@ -400,16 +408,16 @@ mod tests {
     #[test]
     fn pre_05_more_urgent_work_has_the_running_buffer_make_room_and_less_urgent_has_not() {
         for mut list in with_two([Band::Normal, Band::Realtime]) {
-            list.list(0, true, at(0));
+            list.list(ContextIndex::new(0), true, at(0));
             let (_, _, entry) = list.next(at(0)).unwrap();
             list.submitted(entry, Some(entry), at(0));
             assert_eq!(list.must_yield(at(5)), Err(None));
-            list.list(1, true, at(10));
+            list.list(ContextIndex::new(1), true, at(10));
             assert_eq!(list.must_yield(at(10)), Ok(()), "realtime does not wait (PRE-67)");
-            list.returned(0, at(10), None, at(10));
-            assert_eq!(list.next(at(10)).unwrap().2, 1);
-            list.submitted(1, Some(1), at(10));
-            list.list(0, true, at(20));
+            list.returned(ContextIndex::new(0), at(10), None, at(10));
+            assert_eq!(list.next(at(10)).unwrap().2, ContextIndex::new(1));
+            list.submitted(ContextIndex::new(1), Some(ContextIndex::new(1)), at(10));
+            list.list(ContextIndex::new(0), true, at(20));
             assert!(list.must_yield(at(900_000)).is_err(), "the least urgent waits (PRE-05)");
         }
     }

@@ -3,6 +3,7 @@
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::properties::time;
+use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::sched::parameters::Band;
 use campanile_host_gpu::sched::parameters::Parameters;
 use campanile_protocol::control::scheduling;
@@ -127,7 +128,7 @@ impl Submission<'_> {
     pub(in crate::vgpu) fn introduce_context(
         &mut self,
         at: EngineAddress,
-        entry: u32,
+        entry: ContextIndex,
         owner: (GuestProcess, Handle),
     ) {
         let now = self.vm.engines.now();

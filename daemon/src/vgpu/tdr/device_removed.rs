@@ -162,6 +162,7 @@ mod tests {
     use crate::vgpu::testing::restored;
     use crate::vgpu::testing::startable;
     use crate::vgpu::testing::take_buffer;
+    use campanile_host_gpu::ids::ContextIndex;
 
     fn origin(context: GuestProcess, slot: u32) -> Origin {
         Origin { context, slot, sequence: 77, ring: 9, item: None }
@@ -316,7 +317,10 @@ mod tests {
         let mut session = restored(startable());
         for of in [OWNER, GuestProcess::new(1)] {
             let device = device(&mut session, of);
-            device.contexts.iter_mut().for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(0)));
+            device
+                .contexts
+                .iter_mut()
+                .for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(ContextIndex::new(0))));
             let handle = device.contexts.handles()[0];
             let origin = Origin { context: of, slot: 9, sequence: 77, ring: 9, item: None };
             let outcome = EngineReports::of(&mut session.vm).suspend_context(origin, &Named { handle });

@@ -428,9 +428,9 @@ mod tests {
         let device = session.vm.objects.processes[&GuestProcess::new(7)].device.as_ref().unwrap();
         let queue = device.doorbells.iter().find_map(|(_, doorbell)| doorbell.hw_queue).unwrap();
         let shared = session.vm.engines[COPY.index()].process().unwrap().grant_handle().shared;
-        let fault = shared.word(block::queue(u32::from(queue)) + block::QUEUE_FAULT).unwrap();
+        let fault = shared.word(block::queue(u32::from(queue.get())) + block::QUEUE_FAULT).unwrap();
         fault.store(Fault::PageFault as u64, Ordering::Release);
-        bits::raise(&shared, block::ATTENTION, u32::from(queue));
+        bits::raise(&shared, block::ATTENTION, u32::from(queue.get()));
         Recovery::of(&mut session.vm).recover_engine(COPY, Reason::EngineTimeout, "a test", None);
         assert_eq!(
             device_status(&session, GuestProcess::new(7)),

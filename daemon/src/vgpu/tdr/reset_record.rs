@@ -11,6 +11,7 @@ use std::time::UNIX_EPOCH;
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::adapter::debug_info::DebugInfo;
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::ids::QueueIndex;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
 use campanile_protocol::engine::progress::Work;
@@ -189,9 +190,11 @@ impl Recovery<'_> {
                 let oldest = slot.in_flight.front().and_then(|flight| flight.owner);
                 oldest.map(|(context, buffer)| (context, Some(buffer.queue)))
             }
-            Some(Work::UserQueue(hw_queue)) => {
-                self.vm.objects.owner_of_hw_queue(at, hw_queue).map(|(context, queue)| (context, Some(queue)))
-            }
+            Some(Work::UserQueue(hw_queue)) => self
+                .vm
+                .objects
+                .owner_of_hw_queue(at, QueueIndex::new(hw_queue))
+                .map(|(context, queue)| (context, Some(queue))),
         };
         Case {
             number: self.vm.config.reports.number(),
@@ -256,7 +259,7 @@ impl Recovery<'_> {
                 ((of, buffer.context), (AreaKind::Context, KERNEL_MODE_SLOT))
             }
             Work::UserQueue(hw_queue) => {
-                let (of, queue) = self.vm.objects.owner_of_hw_queue(at, hw_queue)?;
+                let (of, queue) = self.vm.objects.owner_of_hw_queue(at, QueueIndex::new(hw_queue))?;
                 let context = self.vm.objects.device(of).ok()?.queues.get(queue)?.context;
                 ((of, context), save_area::queue_slot(queue.index()))
             }
@@ -315,7 +318,7 @@ mod tests {
             let (work, ran, queue) = match run {
                 "nothing" => (Work::Nothing, "nothing".to_owned(), None),
                 "buffer" => (Work::HwQueue, "kernel-mode buffer".to_owned(), Some(buffer.queue)),
-                _ => (Work::UserQueue(rung.0), format!("user-mode queue {}", rung.0), Some(rung.1)),
+                _ => (Work::UserQueue(rung.0.get()), format!("user-mode queue {}", rung.0), Some(rung.1)),
             };
             let fence_id = give(&mut session, Some((OWNER, buffer)));
             store_progress(&session, work);

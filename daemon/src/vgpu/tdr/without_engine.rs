@@ -169,7 +169,7 @@ fn tdr_57_the_next_process_looks_at_the_rings_of_its_own_doorbells_that_were_con
         let (_, doorbell) = doorbells.next().unwrap();
         (doorbell.at, doorbell.was_connected) = (at, was_connected);
         let is_expected = at == COPY && was_connected;
-        expected.extend(doorbell.hw_queue.filter(|_| is_expected).map(u32::from));
+        expected.extend(doorbell.hw_queue.filter(|_| is_expected).map(|queue| u32::from(queue.get())));
     }
     assert!(doorbells.next().is_none() && expected.len() == 1);
     drop(doorbells);

@@ -28,6 +28,7 @@ use crate::engine::message::Response;
 use crate::engine::message::Start;
 use crate::engine::process::low_half;
 use crate::event::Event;
+use crate::ids::ContextIndex;
 use crate::kernel::name::KernelName;
 use crate::memory::bits;
 use crate::memory::mapping::Access;
@@ -181,13 +182,13 @@ impl Fake {
         }
     }
 
-    fn suspension(&self, context: u32) -> Suspension {
-        Suspension::from_word(self.load(block::context_request(context)))
+    fn suspension(&self, context: ContextIndex) -> Suspension {
+        Suspension::from_word(self.load(block::context_request(context.get())))
     }
 
     fn report_suspends(&self) {
         for context in bits::take(&self.shared, block::SUSPENDS, block::SUSPEND_WORDS) {
-            self.store(block::context_report(context), self.suspension(context).fence);
+            self.store(block::context_report(context), self.suspension(ContextIndex::new(context)).fence);
             bits::raise(&self.shared, block::SUSPEND_REPORTS, context);
         }
     }
@@ -224,7 +225,7 @@ impl Fake {
     fn run(&mut self, buffers: usize, ran: &mut Vec<Ran>) {
         let mut left = buffers;
         while let Some(submission) = self.oldest() {
-            let suspension = self.suspension(submission.context);
+            let suspension = self.suspension(ContextIndex::new(submission.context));
             if suspension.fence != submission.suspends || suspension.is_suspended {
                 self.end(&submission, HW_SUSPENDED);
                 continue;

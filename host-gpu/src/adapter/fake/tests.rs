@@ -20,6 +20,8 @@ use crate::engine::message::NodeKind;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
+use crate::ids::ContextIndex;
+use crate::ids::ProcessIndex;
 use crate::memory::vram::create_memfd;
 
 const START: Start = Start {
@@ -49,12 +51,19 @@ fn engine(fakes: &Fakes) -> EngineProcess {
 }
 
 /// As work of process entry 0, which is made where it is not there.
-fn submit(engine: &mut EngineProcess, fence_id: u64, context: u32) {
+fn submit(engine: &mut EngineProcess, fence_id: u64, context: ContextIndex) {
     if engine.shared.load(block::process(0)) == 0 {
-        assert_eq!(engine.create_process(ProcessEntry::default()).unwrap(), 0);
+        assert_eq!(engine.create_process(ProcessEntry::default()).unwrap(), ProcessIndex::new(0));
     }
     let suspends = engine.contexts.suspends(context);
-    engine.submit_command(HwSubmission { fence_id, context, suspends, ..HwSubmission::default() }).unwrap();
+    engine
+        .submit_command(HwSubmission {
+            fence_id,
+            context: context.get(),
+            suspends,
+            ..HwSubmission::default()
+        })
+        .unwrap();
 }
 
 fn results(engine: &mut EngineProcess) -> Vec<(u64, u32)> {
@@ -144,7 +153,7 @@ fn tdr_57_a_fake_that_hangs_is_ended_and_the_next_goes_on_over_its_block() {
 fn a_fake_that_dies_closes_its_channel_and_does_nothing_more() {
     let fakes = Fakes::default();
     let mut engine = engine(&fakes);
-    submit(&mut engine, 1, 0);
+    submit(&mut engine, 1, ContextIndex::new(0));
     fakes.conduct(NodeKind::Copy, Conduct::Dies);
     fakes.step(9);
     assert!(matches!(engine.receive(), Err(ChannelError::Closed)));
@@ -156,8 +165,8 @@ fn a_fake_that_dies_closes_its_channel_and_does_nothing_more() {
 fn a_buffer_does_not_run_in_the_address_space_of_the_process_after_its_own() {
     let fakes = Fakes::default();
     let mut engine = engine(&fakes);
-    submit(&mut engine, 1, 0);
-    engine.destroy_process(0);
+    submit(&mut engine, 1, ContextIndex::new(0));
+    engine.destroy_process(ProcessIndex::new(0));
     fakes.step(1);
     assert_eq!(results(&mut engine), [(1, Fault::PageFault as u32)]);
     assert!(fakes.take_ran().is_empty());

@@ -202,7 +202,7 @@ fn tdr_57_the_next_process_finds_the_tables_and_nothing_that_was_said_of_the_las
         assert_eq!(engine.shared.load(place), 0, "{place:#x}");
     }
     assert_eq!(engine.shared.load(block::POWER), power::ACTIVE);
-    assert_eq!(engine.shared.load(block::context_report(context)), fence, "what was suspended is");
+    assert_eq!(engine.shared.load(block::context_report(context.get())), fence, "what was suspended is");
     assert!(engine.completed_command().is_some() && engine.preemption_report().is_some());
     // What the last one ran says nothing of the next reset.
     engine

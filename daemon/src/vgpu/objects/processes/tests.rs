@@ -3,6 +3,8 @@ use std::sync::Arc;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::ids::QueueIndex;
 use campanile_host_gpu::memory::page_table::writer::Root;
 use campanile_protocol::control::away::Parked;
 use campanile_protocol::control::status::Status;
@@ -157,7 +159,7 @@ fn a_context_is_found_by_its_entry_in_the_table_of_its_own_engine() {
         software_queue: VecDeque::new(),
         listed: false,
         is_parked: false,
-        entry: Some(4),
+        entry: Some(ContextIndex::new(4)),
         area,
         held: Holds::default(),
         queues: 0,
@@ -166,8 +168,8 @@ fn a_context_is_found_by_its_entry_in_the_table_of_its_own_engine() {
     let device = objects.processes.get_mut(&OWNER).unwrap().device.as_mut().unwrap();
     let handle: Handle = device.contexts.insert(context, charge).unwrap();
     assert_eq!(objects.all_contexts(), [(OWNER, handle)]);
-    assert_eq!(objects.owner_of_entry(AT, 4), Some((OWNER, handle)));
-    assert_eq!(objects.owner_of_entry(AT, 5), None);
-    assert_eq!(objects.owner_of_entry(EngineAddress::new(0, NodeKind::Compute), 4), None);
-    assert_eq!(objects.owner_of_hw_queue(AT, 0), None);
+    assert_eq!(objects.owner_of_entry(AT, ContextIndex::new(4)), Some((OWNER, handle)));
+    assert_eq!(objects.owner_of_entry(AT, ContextIndex::new(5)), None);
+    assert_eq!(objects.owner_of_entry(EngineAddress::new(0, NodeKind::Compute), ContextIndex::new(4)), None);
+    assert_eq!(objects.owner_of_hw_queue(AT, QueueIndex::new(0)), None);
 }

@@ -29,6 +29,7 @@ use crate::vgpu::submission::buffers::Submission;
 use crate::vgpu::vm::Vm;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
 use campanile_protocol::handle::Handle;
 use log::Level;
@@ -246,7 +247,7 @@ fn fill_new_areas(vm: &mut Vm, areas: BTreeMap<AllocationId, Vec<(u64, u64)>>) {
 
 /// Tells the engines' places how each context is scheduled.
 fn introduce_contexts(vm: &mut Vm) {
-    let mut all: Vec<(EngineAddress, u32, (GuestProcess, Handle))> = Vec::new();
+    let mut all: Vec<(EngineAddress, ContextIndex, (GuestProcess, Handle))> = Vec::new();
     for (of, process) in &vm.objects.processes {
         let contexts = process.device.iter().flat_map(|device| device.contexts.iter());
         all.extend(contexts.filter_map(|(handle, it)| Some((it.at, it.entry?, (*of, handle)))));

@@ -280,10 +280,10 @@ impl Builder<'_> {
                     consumed: place.consumed,
                     completed: place.completed,
                     ring_entries: saved.entries,
-                    process,
+                    process: process.get(),
                     fence_index: name.index(),
                     flags: if queue.is_exempt { QUEUE_EXEMPT } else { 0 },
-                    context,
+                    context: context.get(),
                     reserved: 0,
                 };
                 let bands = self.session.vm.config.bands;

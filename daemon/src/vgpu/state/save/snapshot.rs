@@ -382,6 +382,7 @@ mod tests {
     use crate::vgpu::testing::golden;
     use crate::vgpu::testing::session;
     use crate::vgpu::testing::startable;
+    use campanile_host_gpu::ids::ContextIndex;
 
     #[test]
     fn lm_26_the_number_of_a_refusal_is_its_place_among_all_and_that_of_none_is_zero() {
@@ -428,7 +429,7 @@ mod tests {
             }),
             ("an engine", |session| Lifecycle::of(&mut session.vm).start_process_again(COPY).unwrap()),
             ("a buffer in a hardware queue", |session| {
-                let flight = InFlight { fence_id: 5, entry: 0, suspends: 0, owner: None };
+                let flight = InFlight { fence_id: 5, entry: ContextIndex::new(0), suspends: 0, owner: None };
                 session.vm.engines[COPY.index()].in_flight.push_back(flight);
             }),
         ];
