@@ -5,6 +5,7 @@
 //!         ├─▶ imports       one item per `use`, no globs
 //!         ├─▶ todo          an issue for everything left open
 //!         ├─▶ log_limits    threads of a VM log within its limit
+//!         ├─▶ ids           what names one thing has a type of its own
 //!         ├─▶ folders       a folder is one noun, and its mod.rs is a map
 //!         └─▶ places        nothing names the machine it was written on
 //! ```
@@ -12,6 +13,7 @@
 //! Each file holds one rule: a function from the tree to findings.
 
 pub mod folders;
+pub mod ids;
 pub mod imports;
 pub mod log_limits;
 pub mod places;
@@ -31,6 +33,7 @@ pub fn check(tree: &Tree, root: &Path) -> Vec<Finding> {
     findings.extend(todo::check(tree));
     findings.extend(log_limits::check(tree));
     findings.extend(folders::check(tree));
+    findings.extend(ids::check(tree));
     findings.extend(places::check(tree, &places::of_this_machine(root)));
     findings.extend(unreadable(tree));
     findings.sort();
