@@ -67,7 +67,7 @@ impl Hasty {
         let guest = RawGuest::open(&vm);
         let queue = guest.queue(guest.context(Node::Copy), 0).unwrap().queue;
         let marks = guest.vram(PAGE_SIZE);
-        let ram = vm.raw_ram((3 + 64) * PAGE_SIZE).unwrap();
+        let ram = vm.raw().ram((3 + 64) * PAGE_SIZE).unwrap();
         let (context, number) = (guest.transport().id(), AtomicU32::new(FIRST_NUMBER));
         Self { vm, guest, context, queue, marks, number, ram }
     }
@@ -105,13 +105,13 @@ impl Hasty {
                 next: 0,
             },
         ];
-        (resource_id, self.vm.raw_chain(0, &chain).unwrap())
+        (resource_id, self.vm.raw().chain(0, &chain).unwrap())
     }
 
     fn name(&self, kind: u32, context_id: u32, resource_id: u32) {
         let header = Header { kind, context_id, ..Header::default() };
         let bytes = [header.as_bytes(), ResourceName { resource_id, padding: 0 }.as_bytes()].concat();
-        let answer = self.vm.raw_command(&bytes, 1024).unwrap();
+        let answer = self.vm.raw().command(&bytes, 1024).unwrap();
         assert_eq!(Header::read_from_prefix(&answer).unwrap().0.kind, OK_NODATA);
     }
 

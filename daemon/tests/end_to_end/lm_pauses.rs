@@ -128,13 +128,13 @@ fn lm_23_nothing_changes_guest_ram_or_video_memory_while_cpus_and_device_are_pau
     let crew = crew(&vm, ENDLESS);
     for _ in 0..3 {
         crew.work();
-        let running = vm.raw_checksum();
-        until("a change while the guest runs", || vm.raw_checksum() != running);
+        let running = vm.raw().checksum();
+        until("a change while the guest runs", || vm.raw().checksum() != running);
         let mut checked = false;
         stop_and_go_on(&vm, &hosts.daemons[1], true, || {
-            let first = vm.raw_checksum();
+            let first = vm.raw().checksum();
             for _ in 0..5 {
-                assert_eq!(vm.raw_checksum(), first);
+                assert_eq!(vm.raw().checksum(), first);
             }
             checked = true;
         });
@@ -226,8 +226,8 @@ fn dirty_58_after_the_blackout_the_target_equals_the_source_byte_for_byte() {
         buffers[5].write(u64::from(hop) * 8192, &[7; 5000]).unwrap();
         let (source, target) = (std::cell::Cell::new(0), std::cell::Cell::new(1));
         let moving = MigrateOptions {
-            while_paused: Box::new(|| source.set(vm.raw_window_checksum())),
-            when_there: Box::new(|| target.set(vm.raw_window_checksum())),
+            while_paused: Box::new(|| source.set(vm.raw().window_checksum())),
+            when_there: Box::new(|| target.set(vm.raw().window_checksum())),
             ..MigrateOptions::default()
         };
         vm.migrate(hosts.daemons[usize::try_from(hop % 2).unwrap()].socket(0), moving).unwrap();

@@ -119,7 +119,7 @@ fn send(
         ..InHeader::default()
     };
     let bytes = [header.as_bytes(), &arguments].concat();
-    let ram = vm.raw_ram(16 << 10).unwrap();
+    let ram = vm.raw().ram(16 << 10).unwrap();
     ram.memory().write(0, &bytes).unwrap();
     let (request, answer) = (u32::try_from(bytes.len()).unwrap(), ram.address() + (8 << 10));
     let mut chain = vec![RawDescriptor { address: ram.address(), length: request, flags: 0, next: 0 }];
@@ -128,7 +128,7 @@ fn send(
         chain[0].next = 1;
         chain.push(RawDescriptor { address: answer, length: room, flags: 2, next: 0 });
     }
-    let chain = vm.raw_chain(fs::REQUEST_QUEUE, &chain).unwrap();
+    let chain = vm.raw().chain(fs::REQUEST_QUEUE, &chain).unwrap();
     // A wait of a second is the longest that may be parked; reads register nothing here.
     let written = chain.wait(Some(Duration::from_secs(20))).unwrap();
     let mut answer = [0; 16];
@@ -196,11 +196,11 @@ fn files_are_bounded() {
 fn forgets_on_the_first_queue_need_no_room() {
     let (_daemon, vm) = machine();
     let header = InHeader { length: 48, opcode: opcode::FORGET, unique: 3, node: 2, ..InHeader::default() };
-    let ram = vm.raw_ram(4096).unwrap();
+    let ram = vm.raw().ram(4096).unwrap();
     ram.memory().write(0, &[header.as_bytes(), &[1, 0, 0, 0, 0, 0, 0, 0]].concat()).unwrap();
     for _ in 0..300 {
         let forget = RawDescriptor { address: ram.address(), length: 48, flags: 0, next: 0 };
-        let chain = vm.raw_chain(fs::HIPRIO_QUEUE, &[forget]).unwrap();
+        let chain = vm.raw().chain(fs::HIPRIO_QUEUE, &[forget]).unwrap();
         assert_eq!(chain.wait(Some(crate::support::NEVER)).unwrap(), 0);
     }
     Worker::new(&vm, 64 << 10).work(1);

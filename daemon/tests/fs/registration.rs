@@ -132,7 +132,7 @@ impl Registrant {
         let read = ReadIn { handle, offset, size, ..ReadIn::default() };
         let header =
             InHeader { length: 80, opcode: opcode::READ, unique: 77, node: fs::GPU, ..InHeader::default() };
-        let own = self.vm.raw_ram(4096).unwrap();
+        let own = self.vm.raw().ram(4096).unwrap();
         own.memory().write(0, &[header.as_bytes(), read.as_bytes()].concat()).unwrap();
         let mut descriptors = vec![
             RawDescriptor { address: own.address(), length: 80, flags: NEXT, next: 1 },
@@ -146,7 +146,7 @@ impl Registrant {
         if pages.is_empty() {
             descriptors[1].flags = WRITE;
         }
-        let chain = self.vm.raw_chain(fs::REQUEST_QUEUE, &descriptors).unwrap();
+        let chain = self.vm.raw().chain(fs::REQUEST_QUEUE, &descriptors).unwrap();
         // What comes after it is answered after it, or it is parked.
         self.context.capset().unwrap();
         chain.is_done().then(|| {
@@ -170,7 +170,7 @@ fn a_registration_that_lies_is_refused_and_nothing_of_it_is_kept() {
     let mut bystander = Worker::new(&vm, 64 << 10);
     let one = Registrant::new(&vm, 4 * 4096);
     let stranger = Registrant::new(&vm, 4 * 4096);
-    let pages = vm.raw_ram(8 * 4096).unwrap();
+    let pages = vm.raw().ram(8 * 4096).unwrap();
     let at = |page: u64| pages.address() + page * 4096;
     let handle = one.context.registrar().unwrap().handle;
     let base = one.offset;
@@ -224,7 +224,7 @@ fn pages_that_are_no_memory_are_refused() {
 fn more_reads_than_a_ring_has_room_for_are_refused_and_calls_go_on() {
     let (_daemon, vm) = machine();
     let one = Registrant::new(&vm, 200 * 4096);
-    let pages = vm.raw_ram(200 * 4096).unwrap();
+    let pages = vm.raw().ram(200 * 4096).unwrap();
     let handle = one.context.registrar().unwrap().handle;
     // Raw chains are not indirect: three descriptors each, of a ring of 256.
     let read = |page: u64| {
@@ -264,7 +264,7 @@ fn a_process_that_dies_between_two_parts_leaves_nothing() {
     let (_daemon, vm) = machine();
     let free = vm.free_descriptors();
     let one = Registrant::new(&vm, 8192);
-    let pages = vm.raw_ram(4096).unwrap();
+    let pages = vm.raw().ram(4096).unwrap();
     let handle = one.context.registrar().unwrap().handle;
     assert_eq!(one.read(handle, one.offset, 4096, &[(pages.address(), 4096)]), None);
     let ask = AwaitBlob { blob: one.blob, reserved: 0, timeout: body::MAX_TIMEOUT };

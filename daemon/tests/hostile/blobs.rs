@@ -110,7 +110,7 @@ fn blobs_of_unknown_kinds_are_refused() {
 #[test]
 fn page_lists_outside_guest_memory_are_refused() {
     let mut scene = Scene::new();
-    let ram = scene.vm.raw_ram(4 * 4096).unwrap();
+    let ram = scene.vm.raw().ram(4 * 4096).unwrap();
     let page = |address, length| MemEntry { address, length, padding: 0 };
     let good = page(ram.address(), 4096);
     let end = (1 << 30) + (64 << 20);
@@ -156,7 +156,7 @@ fn page_lists_outside_guest_memory_are_refused() {
 fn a_page_list_longer_than_guest_memory_is_refused() {
     let mut scene = Scene::new();
     let length = 4 * 4096;
-    let ram = scene.vm.raw_ram(length).unwrap();
+    let ram = scene.vm.raw().ram(length).unwrap();
     let whole_memory = (64 << 20) / length;
     for (count, expected) in [(whole_memory + 1, ERR_INVALID_PARAMETER), (whole_memory, OK_NODATA)] {
         let entry = MemEntry { address: ram.address(), length: 4 * 4096, padding: 0 };
@@ -172,7 +172,7 @@ fn a_page_list_longer_than_guest_memory_is_refused() {
 fn a_page_list_in_the_window_is_refused() {
     let mut scene = Scene::new();
     // The VMM lists the window with guest memory.
-    let window = scene.vm.raw_window_base();
+    let window = scene.vm.raw().window_base();
     let create = CreateBlob { memory: MEM_GUEST, flags: 0, entry_count: 1, ..VRAM };
     let entry = MemEntry { address: window, length: 4096, padding: 0 };
     assert_eq!(wire::create_blob(&scene.vm, create, &[entry]), ERR_INVALID_PARAMETER);
@@ -271,13 +271,13 @@ struct Raw {
 impl Raw {
     /// Puts a command that names a resource on the ring, and does not wait for it.
     fn start(vm: &LoopbackVm, kind: u32, resource_id: u32) -> Self {
-        let ram = vm.raw_ram(4096).unwrap();
+        let ram = vm.raw().ram(4096).unwrap();
         let header = Header { kind, ..Header::default() };
         let bytes = [header.as_bytes(), ResourceName { resource_id, padding: 0 }.as_bytes()].concat();
         ram.memory().write(0, &bytes).unwrap();
         let request = RawDescriptor { address: ram.address(), length: 32, flags: 1, next: 1 };
         let answer = RawDescriptor { address: ram.address() + 1024, length: 64, flags: 2, next: 0 };
-        Self { chain: vm.raw_chain(0, &[request, answer]).unwrap(), ram }
+        Self { chain: vm.raw().chain(0, &[request, answer]).unwrap(), ram }
     }
 
     /// The response code.

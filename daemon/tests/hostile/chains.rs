@@ -27,7 +27,7 @@ fn writable(ram: &RawRam) -> RawDescriptor {
 
 /// What the device wrote, if anything.
 fn answer(scene: &Scene, ram: &RawRam, chain: &[RawDescriptor]) -> Option<u32> {
-    let wrote = scene.vm.raw_chain(0, chain).unwrap().wait(Some(NEVER)).unwrap();
+    let wrote = scene.vm.raw().chain(0, chain).unwrap().wait(Some(NEVER)).unwrap();
     let mut bytes = [0; size_of::<Header>()];
     ram.memory().read(ANSWER, &mut bytes).unwrap();
     (wrote > 0).then(|| Header::read_from_bytes(&bytes).unwrap().kind)
@@ -36,7 +36,7 @@ fn answer(scene: &Scene, ram: &RawRam, chain: &[RawDescriptor]) -> Option<u32> {
 #[test]
 fn a_truncated_command_is_refused() {
     let mut scene = Scene::new();
-    let ram = scene.vm.raw_ram(4096).unwrap();
+    let ram = scene.vm.raw().ram(4096).unwrap();
     let header = Header { kind: GET_DISPLAY_INFO, ..Header::default() };
     ram.memory().write(0, header.as_bytes()).unwrap();
     for length in 1..24 {
@@ -50,7 +50,7 @@ fn a_truncated_command_is_refused() {
 #[test]
 fn a_request_of_more_than_the_limit_is_refused() {
     let mut scene = Scene::new();
-    let ram = scene.vm.raw_ram(12 << 20).unwrap();
+    let ram = scene.vm.raw().ram(12 << 20).unwrap();
     let whole = [readable(&ram, 12 << 20), writable(&ram)];
     assert_eq!(answer(&scene, &ram, &whole), Some(response::ERR_UNSPEC));
     let mut pieces: Vec<RawDescriptor> =
@@ -63,7 +63,7 @@ fn a_request_of_more_than_the_limit_is_refused() {
 #[test]
 fn a_looped_chain_is_given_back() {
     let mut scene = Scene::new();
-    let ram = scene.vm.raw_ram(4096).unwrap();
+    let ram = scene.vm.raw().ram(4096).unwrap();
     assert_eq!(answer(&scene, &ram, &[RawDescriptor { next: 0, ..readable(&ram, 24) }]), None);
     let two = [readable(&ram, 24), RawDescriptor { next: 0, ..readable(&ram, 24) }];
     assert_eq!(answer(&scene, &ram, &two), None);
@@ -75,7 +75,7 @@ fn a_looped_chain_is_given_back() {
 #[test]
 fn descriptors_that_break_a_rule_are_refused() {
     let mut scene = Scene::new();
-    let ram = scene.vm.raw_ram(4096).unwrap();
+    let ram = scene.vm.raw().ram(4096).unwrap();
     let outside = RawDescriptor { address: 1 << 50, ..readable(&ram, 24) };
     let wraps = RawDescriptor { address: u64::MAX - 8, ..readable(&ram, 24) };
     let huge = RawDescriptor { length: u32::MAX, ..readable(&ram, 24) };
@@ -102,7 +102,7 @@ fn descriptors_that_break_a_rule_are_refused() {
 #[test]
 fn indirect_tables_that_break_a_rule_are_given_back() {
     let mut scene = Scene::new();
-    let ram = scene.vm.raw_ram(1 << 20).unwrap();
+    let ram = scene.vm.raw().ram(1 << 20).unwrap();
     let table = |length, flags| RawDescriptor { address: ram.address() + 4096, length, flags, next: 0 };
     // An entry that is a table itself, and points to itself.
     let mut nested = (ram.address() + 4096).to_le_bytes().to_vec();
@@ -135,9 +135,9 @@ fn indirect_tables_that_break_a_rule_are_given_back() {
 fn a_ring_whose_index_jumps_stops_alone() {
     let mut scene = Scene::new();
     drop(scene.give_neighbour_up());
-    scene.vm.raw_head(0, 60_000).unwrap();
-    scene.vm.raw_head(0, 256).unwrap();
-    scene.vm.raw_advance(0, 5_000).unwrap();
+    scene.vm.raw().head(0, 60_000).unwrap();
+    scene.vm.raw().head(0, 256).unwrap();
+    scene.vm.raw().advance(0, 5_000).unwrap();
     scene.unharmed();
     scene.vm.reset_device().unwrap();
     let attacker = scene.attacker();
@@ -148,10 +148,10 @@ fn a_ring_whose_index_jumps_stops_alone() {
 #[test]
 fn commands_on_the_cursor_queue_are_refused() {
     let mut scene = Scene::new();
-    let ram = scene.vm.raw_ram(4096).unwrap();
+    let ram = scene.vm.raw().ram(4096).unwrap();
     ram.memory().write(0, Header { kind: GET_DISPLAY_INFO, ..Header::default() }.as_bytes()).unwrap();
     let chain = [readable(&ram, 24), writable(&ram)];
-    scene.vm.raw_chain(1, &chain).unwrap().wait(Some(NEVER)).unwrap();
+    scene.vm.raw().chain(1, &chain).unwrap().wait(Some(NEVER)).unwrap();
     let mut bytes = [0; size_of::<Header>()];
     ram.memory().read(ANSWER, &mut bytes).unwrap();
     assert_eq!(Header::read_from_bytes(&bytes).unwrap().kind, response::ERR_UNSPEC);

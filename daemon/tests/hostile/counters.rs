@@ -47,7 +47,7 @@ fn what_is_refused_is_counted() {
     assert_eq!(attacker.status(99, &[]), Status::UnknownMessage);
     assert_eq!(load(&counters.refused_messages), 1);
     let empty = RawDescriptor { address: 0, length: 0, flags: 0, next: 0 };
-    vm.raw_chain(0, &[empty]).unwrap().wait(Some(NEVER)).unwrap();
+    vm.raw().chain(0, &[empty]).unwrap().wait(Some(NEVER)).unwrap();
     assert_eq!((shell.get(Count::Malformed), load(&counters.refused_commands)), (1, 4));
     let ring = Ring::new(&attacker);
     ring.run_first(&attacker, &[]);

@@ -129,7 +129,7 @@ fn page_tables_without_end_are_refused_and_come_back() {
 fn scattered_page_lists_without_end_are_refused_and_cost_the_daemon_no_mappings() {
     let mut scene = Scene::new();
     let pages = 4096;
-    let ram = scene.vm.raw_ram(pages * 4096).unwrap();
+    let ram = scene.vm.raw().ram(pages * 4096).unwrap();
     let list: Vec<MemEntry> = (0..pages)
         .rev()
         .map(|page| MemEntry { address: ram.address() + page * 4096, length: 4096, padding: 0 })
@@ -164,7 +164,7 @@ fn scattered_page_lists_without_end_are_refused_and_cost_the_daemon_no_mappings(
 #[test]
 fn an_engine_that_starts_is_told_of_thousands_of_blobs() {
     let mut scene = Scene::new();
-    let ram = scene.vm.raw_ram(4096).unwrap();
+    let ram = scene.vm.raw().ram(4096).unwrap();
     let entry = MemEntry { address: ram.address(), length: 4096, padding: 0 };
     let before = scene.daemon.footprint();
     let mut made = 0;

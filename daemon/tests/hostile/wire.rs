@@ -19,7 +19,7 @@ pub(crate) const FIRST_ID: u32 = 0x1000_0000;
 /// Sends a command; the response code.
 pub(crate) fn send(vm: &LoopbackVm, header: Header, parts: &[&[u8]]) -> u32 {
     let bytes = [&[header.as_bytes()], parts].concat().concat();
-    let answer = vm.raw_command(&bytes, 1024).unwrap();
+    let answer = vm.raw().command(&bytes, 1024).unwrap();
     Header::read_from_prefix(&answer).unwrap().0.kind
 }
 

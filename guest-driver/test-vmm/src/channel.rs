@@ -38,7 +38,11 @@ impl Channel {
 
     /// Whether the context can still mean something to the device.
     pub(super) fn check(&self) -> Result<(), TransportError> {
-        if self.generation == self.vm.generation() { Ok(()) } else { Err(TransportError::DeviceReset) }
+        if self.generation == self.vm.numbers.generation() {
+            Ok(())
+        } else {
+            Err(TransportError::DeviceReset)
+        }
     }
 
     /// Sends a command and waits for an answer of one kind.

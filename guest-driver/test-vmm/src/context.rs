@@ -76,7 +76,7 @@ impl LoopbackContext {
 
     /// A context of the device that the VM has now.
     fn begin(vm: &Arc<LoopbackVm>, name: &str) -> Result<Channel, TransportError> {
-        let (context_id, generation) = (vm.fresh_id(), vm.generation());
+        let (context_id, generation) = (vm.numbers.fresh_id(), vm.numbers.generation());
         let channel = Channel { context_id, generation, vm: Arc::clone(vm) };
         let mut body = command::ContextCreate::new_zeroed();
         body.context_init = CAPSET_ID;
@@ -191,7 +191,7 @@ impl Transport for LoopbackContext {
         }
         let size = size.next_multiple_of(PAGE_SIZE);
         let vm = &self.vm;
-        let number = vm.fresh_id();
+        let number = vm.numbers.fresh_id();
         let flags = blob::FLAG_MAPPABLE;
         let mut body = blob::CreateBlob { resource_id: number, flags, size, ..Default::default() };
         let mut list = Vec::new();
@@ -252,7 +252,7 @@ impl Transport for LoopbackContext {
         let mut header = self.channel().header(command::SUBMIT_3D, Sender::Context);
         if let Some(ring_index) = fence {
             header.flags = command::FLAG_FENCE | command::FLAG_INFO_RING_IDX;
-            header.fence_id = vm.fresh_fence();
+            header.fence_id = vm.numbers.fresh_fence();
             header.ring_index = ring_index;
         }
         let body = [header.as_bytes(), command::Submit3d { size, padding: 0 }.as_bytes()].concat();
@@ -260,7 +260,7 @@ impl Transport for LoopbackContext {
         let request =
             vm.start(&Command { name: "SUBMIT_3D", body: &body, payload: frames, response_bytes })?;
         let fence = fence.map(|_| header.fence_id);
-        Ok(Submission::new(Arc::new(Pending { queue: Arc::clone(vm.control()), request, fence })))
+        Ok(Submission::new(Arc::new(Pending { queue: Arc::clone(vm.rings.control()), request, fence })))
     }
 
     fn commands_sent(&self) -> u64 {
@@ -326,7 +326,7 @@ impl Migrant for LoopbackContext {
     }
 
     fn arrive(&self, patiently: bool) -> Result<bool, TransportError> {
-        let is_other = self.channel().generation != self.vm.generation();
+        let is_other = self.channel().generation != self.vm.numbers.generation();
         if self.vm.is_unplugged() || (patiently && !is_other) {
             return Ok(false);
         }
@@ -339,7 +339,7 @@ impl Migrant for LoopbackContext {
     fn make_again(&self, resource: u32, name: u64) -> Result<Again, TransportError> {
         let foreign = TransportError::ForeignBlob { resource_id: resource };
         let record = self.blobs().get(&resource).cloned().ok_or(foreign)?;
-        let number = self.vm.fresh_id();
+        let number = self.vm.numbers.fresh_id();
         let mut body =
             blob::CreateBlob { resource_id: number, blob_id: name, size: record.size, ..Default::default() };
         let (mut list, mut sender, mut again) = (Vec::new(), Sender::Context, Again::Itself);

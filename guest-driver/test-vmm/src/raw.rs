@@ -70,10 +70,23 @@ impl RawRam {
     }
 }
 
+/// A VM, for what no driver does.
+#[derive(Debug, Clone, Copy)]
+pub struct RawAccess<'a> {
+    vm: &'a LoopbackVm,
+}
+
 impl LoopbackVm {
+    /// Access to RAM and rings as no driver has it.
+    pub fn raw(&self) -> RawAccess<'_> {
+        RawAccess { vm: self }
+    }
+}
+
+impl RawAccess<'_> {
     /// Sends any bytes as a command of the control queue. Gives back what the device wrote, at most `response_len`.
-    pub fn raw_command(&self, bytes: &[u8], response_len: usize) -> Result<Vec<u8>, TransportError> {
-        self.command(&Command {
+    pub fn command(&self, bytes: &[u8], response_len: usize) -> Result<Vec<u8>, TransportError> {
+        self.vm.command(&Command {
             name: "a raw command",
             body: bytes,
             payload: &[],
@@ -82,20 +95,20 @@ impl LoopbackVm {
     }
 
     /// Guest-physical address of the host-visible window.
-    pub fn raw_window_base(&self) -> u64 {
+    pub fn window_base(&self) -> u64 {
         WINDOW_BASE
     }
 
     /// Zeroed guest RAM in one run.
-    pub fn raw_ram(&self, bytes: u64) -> Result<RawRam, TransportError> {
-        let block = self.ram.allocate(bytes, PageLayout::Contiguous)?;
+    pub fn ram(&self, bytes: u64) -> Result<RawRam, TransportError> {
+        let block = self.vm.ram.allocate(bytes, PageLayout::Contiguous)?;
         block.zero();
         Ok(RawRam { block: Arc::new(block) })
     }
 
     /// Puts any chain on a queue (0 control, 1 cursor), and kicks where the device asked for that.
-    pub fn raw_chain(&self, queue: u16, descriptors: &[RawDescriptor]) -> Result<RawChain, TransportError> {
-        let queue = self.queue(queue)?;
+    pub fn chain(&self, queue: u16, descriptors: &[RawDescriptor]) -> Result<RawChain, TransportError> {
+        let queue = self.vm.rings.queue(queue)?;
         let descriptors = descriptors
             .iter()
             .map(|raw| Descriptor {
@@ -108,47 +121,41 @@ impl LoopbackVm {
         let name = "a raw chain";
         let chain =
             Chain { name, descriptors, links: Links::AsSaid, block: None, _payload: None, response: (0, 0) };
-        let request = queue.submit(chain, self.options.command_timeout)?;
+        let request = queue.submit(chain, self.vm.options.command_timeout)?;
         Ok(RawChain { queue: Arc::clone(queue), request })
     }
 
     /// Shows the device a head that is none, and kicks. What the device says of it is ignored.
-    pub fn raw_head(&self, queue: u16, head: u16) -> Result<(), TransportError> {
-        self.queue(queue)?.abuse(|ring| {
+    pub fn head(&self, queue: u16, head: u16) -> Result<(), TransportError> {
+        self.vm.rings.queue(queue)?.abuse(|ring| {
             let _kicked_anyway = ring.publish(head);
         });
         Ok(())
     }
 
     /// Moves the available index on over entries that were never written, and kicks.
-    pub fn raw_advance(&self, queue: u16, entries: u16) -> Result<(), TransportError> {
-        self.queue(queue)?.abuse(|ring| {
+    pub fn advance(&self, queue: u16, entries: u16) -> Result<(), TransportError> {
+        self.vm.rings.queue(queue)?.abuse(|ring| {
             let _kicked_anyway = ring.advance(entries);
         });
         Ok(())
     }
 
     /// Kicks a queue on which nothing new lies.
-    pub fn raw_kick(&self, queue: u16) -> Result<(), TransportError> {
-        self.queue(queue)?.abuse(|_| ());
+    pub fn kick(&self, queue: u16) -> Result<(), TransportError> {
+        self.vm.rings.queue(queue)?.abuse(|_| ());
         Ok(())
     }
 
     /// A number that depends on every byte of guest RAM, and of what the window shows.
-    pub fn raw_checksum(&self) -> u64 {
-        checksum(self.raw_window_checksum(), self.ram.region())
+    pub fn checksum(&self) -> u64 {
+        checksum(self.window_checksum(), self.vm.ram.region())
     }
 
     /// A number that depends on every byte that the window shows.
-    pub fn raw_window_checksum(&self) -> u64 {
-        let maps = self.window().maps().regions();
+    pub fn window_checksum(&self) -> u64 {
+        let maps = self.vm.window().maps().regions();
         maps.iter().fold(FNV_START, |sum, (_, map)| checksum(sum, &map.mapping))
-    }
-
-    fn queue(&self, index: u16) -> Result<&Arc<VirtQueue>, TransportError> {
-        self.queues
-            .get(usize::from(index))
-            .ok_or(TransportError::Missing { feature: "a queue of that number" })
     }
 }
 

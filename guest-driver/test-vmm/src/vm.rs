@@ -7,13 +7,8 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-use campanile_protocol::fs::REQUEST_QUEUE;
-use campanile_protocol::virtio_gpu::CONTROL_QUEUE;
-use campanile_protocol::virtio_gpu::QUEUE_COUNT;
 use campanile_protocol::virtio_gpu::config::Config;
 
 use super::command::Command;
@@ -24,6 +19,7 @@ use super::connection::Opening;
 use super::dirty_log::DirtyLog;
 use super::front_end::DeviceFacts;
 use super::guest_ram::GuestRam;
+use super::numbers::Numbers;
 use super::options::DeviceKind;
 use super::options::VmOptions;
 use super::order::Order;
@@ -33,10 +29,9 @@ use super::pause::slot;
 use super::pause::virtual_cpu::VirtualCpu;
 use super::request::Loss;
 use super::request::Request;
+use super::rings::Rings;
 use super::run_state::Accepted;
 use super::run_state::Start;
-use super::split_ring::SplitRing;
-use super::virt_queue::VirtQueue;
 use super::virt_queue::Wiring;
 use super::window::Window;
 use campanile_guest_driver::transport::error::TransportError;
@@ -49,17 +44,14 @@ pub struct LoopbackVm {
     /// Memory of an ivshmem device.
     pub(super) aperture: Option<Arc<GuestRam>>,
     window: Lock<Arc<Window>>,
-    pub(super) queues: Vec<Arc<VirtQueue>>,
+    pub(super) rings: Rings,
     pub(super) accepted: Accepted,
     pub(super) facts: DeviceFacts,
     /// To the daemon that has the device now.
     connection: Lock<Arc<Connection>>,
     gate: Arc<Gate>,
-    /// Boots of the device; a context of an earlier one is gone.
-    generation: AtomicU64,
+    pub(super) numbers: Numbers,
     is_unplugged: AtomicBool,
-    next_id: AtomicU32,
-    next_fence: AtomicU64,
     /// Held over a reset and over a migration.
     life_cycle: Mutex<Power>,
 }
@@ -80,34 +72,29 @@ impl LoopbackVm {
     /// Blocks until the rings run.
     pub fn connect(path: impl AsRef<Path>, options: &VmOptions) -> Result<Arc<Self>, TransportError> {
         let ram = GuestRam::new(options.ram, options.ram_base)?;
-        let queues = (0..QUEUE_COUNT)
-            .map(|_| VirtQueue::new(SplitRing::new(&ram, options.queue_size, false)?))
-            .collect::<Result<Vec<_>, _>>()?;
-        let wirings: Vec<_> = queues.iter().map(|queue| queue.wiring()).collect();
+        let rings = Rings::new(&ram, options)?;
+        let wirings = rings.wirings();
         let ram_file = ram.file();
         let after = (options.ram_base + options.ram).next_multiple_of(1 << 30);
         let aperture = (options.aperture > 0).then(|| GuestRam::new(options.aperture, after)).transpose()?;
-        let (queues_of, wirings) = (&queues, &wirings);
+        let (queues, wirings) = (rings.all(), &wirings[..]);
         let aperture_of = aperture.as_ref();
-        let machine =
-            Machine { options, ram: &ram, ram_file, aperture: aperture_of, queues: queues_of, wirings };
+        let machine = Machine { options, ram: &ram, ram_file, aperture: aperture_of, queues, wirings };
         let connection = Connection::open(path.as_ref(), &machine, Opening::Negotiated)?;
-        connection.alarm.release(&queues);
+        connection.alarm.release(queues);
         let accepted = connection.front_end.accept(options)?;
         let vm = Self {
             options: options.clone(),
             ram,
             aperture,
             window: Lock::new(Window::new(Arc::clone(&connection.maps))),
-            queues,
+            rings,
             accepted,
             facts: connection.facts,
             connection: Lock::new(Arc::new(connection)),
             gate: Arc::default(),
-            generation: AtomicU64::new(0),
+            numbers: Numbers::new(),
             is_unplugged: AtomicBool::new(false),
-            next_id: AtomicU32::new(1),
-            next_fence: AtomicU64::new(1),
             life_cycle: Mutex::new(Power::Running),
         };
         vm.boot()?;
@@ -153,12 +140,12 @@ impl LoopbackVm {
         self.gate
             .close(limit)
             .map_err(|_| TransportError::Timeout { what: "the virtual CPUs to stand still", after: limit })?;
-        self.queues.iter().for_each(|queue| queue.set_paused(true));
+        self.rings.set_paused(true);
         Ok(())
     }
 
     pub(super) fn let_virtual_cpus_go(&self) {
-        self.queues.iter().for_each(|queue| queue.set_paused(false));
+        self.rings.set_paused(false);
         self.gate.open();
     }
 
@@ -174,11 +161,7 @@ impl LoopbackVm {
     pub(super) fn set_connection(&self, connection: Connection) {
         let connection = Arc::new(connection);
         *self.connection.lock() = Arc::clone(&connection);
-        connection.alarm.release(&self.queues);
-    }
-
-    pub(super) fn wirings(&self) -> Vec<Wiring> {
-        self.queues.iter().map(|queue| queue.wiring()).collect()
+        connection.alarm.release(self.rings.all());
     }
 
     pub(super) fn start_device(
@@ -193,12 +176,6 @@ impl LoopbackVm {
         connection.front_end.start(&start)
     }
 
-    pub(super) fn lose(&self, loss: Loss) {
-        for queue in &self.queues {
-            queue.lose(loss);
-        }
-    }
-
     /// The device's configuration space, as it was at boot.
     pub fn config(&self) -> Config {
         self.facts.config
@@ -211,17 +188,17 @@ impl LoopbackVm {
 
     /// Commands put on the control queue so far, raw ones too, over all boots.
     pub fn commands_sent(&self) -> u64 {
-        self.control().sent()
+        self.rings.control().sent()
     }
 
     /// Whether the device is neither gone nor being reset.
     pub fn is_connected(&self) -> bool {
-        self.control().loss().is_none()
+        self.rings.control().loss().is_none()
     }
 
     /// Descriptors of the control queue that no command has.
     pub fn free_descriptors(&self) -> usize {
-        self.control().free_descriptors()
+        self.rings.control().free_descriptors()
     }
 
     /// Pages of guest RAM that nothing has.
@@ -232,7 +209,7 @@ impl LoopbackVm {
     /// Closes the connection at once, as a VMM that dies. Every wait ends.
     pub fn hang_up(&self) {
         self.connection().front_end.hang_up();
-        self.lose(Loss::Disconnected);
+        self.rings.lose(Loss::Disconnected);
     }
 
     /// Resets the device as the guest's driver does: stops the rings, resets, unmaps the window (as QEMU does) and
@@ -243,21 +220,18 @@ impl LoopbackVm {
         if *power != Power::Running {
             return Err(TransportError::Paused);
         }
-        self.lose(Loss::Reset);
+        self.rings.lose(Loss::Reset);
         let connection = self.connection();
-        connection.front_end.stop(self.queues.len())?;
+        connection.front_end.stop(self.rings.count())?;
         connection.front_end.reset(&connection.maps)?;
-        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.numbers.begin_generation();
         self.boot()
     }
 
     fn boot(&self) -> Result<(), TransportError> {
-        for queue in &self.queues {
-            let ring = SplitRing::new(&self.ram, self.options.queue_size, self.accepted.event_idx())?;
-            queue.restart(ring);
-        }
+        self.rings.restart(&self.ram, self.options.queue_size, self.accepted.event_idx())?;
         let connection = self.connection();
-        let started = self.start_device(&connection, &self.wirings(), &[], Order::Qemu, None);
+        let started = self.start_device(&connection, &self.rings.wirings(), &[], Order::Qemu, None);
         let started = started.and_then(|()| match self.options.device {
             DeviceKind::Gpu => Ok(()),
             DeviceKind::Fs => self.mount(),
@@ -266,15 +240,6 @@ impl LoopbackVm {
             self.hang_up();
         }
         started
-    }
-
-    /// The queue of commands, or of requests.
-    pub(super) fn control(&self) -> &Arc<VirtQueue> {
-        let queue = match self.options.device {
-            DeviceKind::Gpu => CONTROL_QUEUE,
-            DeviceKind::Fs => REQUEST_QUEUE,
-        };
-        &self.queues[usize::from(queue)]
     }
 
     /// The window of the device that it has now.
@@ -290,13 +255,12 @@ impl LoopbackVm {
             return Err(TransportError::Paused);
         }
         let connection = self.connection();
-        let stopped = connection.front_end.stop(self.queues.len());
+        let stopped = connection.front_end.stop(self.rings.count());
         let reset = connection.front_end.reset(&connection.maps);
-        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.numbers.begin_generation();
         self.is_unplugged.store(true, Ordering::Release);
         self.hang_up();
-        // The next device's driver begins to count anew.
-        self.next_id.store(1, Ordering::Relaxed);
+        self.numbers.restart_ids();
         stopped.and(reset)
     }
 
@@ -306,13 +270,13 @@ impl LoopbackVm {
         if *power != Power::Running {
             return Err(TransportError::Paused);
         }
-        let (ram_file, wirings) = (self.ram.file(), self.wirings());
+        let (ram_file, wirings) = (self.ram.file(), self.rings.wirings());
         let machine = Machine {
             options: &self.options,
             ram: &self.ram,
             ram_file,
             aperture: self.aperture.as_ref(),
-            queues: &self.queues,
+            queues: self.rings.all(),
             wirings: &wirings,
         };
         let connection = Connection::open(path.as_ref(), &machine, Opening::Negotiated)?;
@@ -328,29 +292,16 @@ impl LoopbackVm {
         self.is_unplugged.load(Ordering::Acquire)
     }
 
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed)
-    }
-
-    /// A number that no other context or resource of this device has had.
-    pub(super) fn fresh_id(&self) -> u32 {
-        self.next_id.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(super) fn fresh_fence(&self) -> u64 {
-        self.next_fence.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Puts a command on the control queue.
     pub(super) fn start(&self, command: &Command<'_>) -> Result<Arc<Request>, TransportError> {
         let layout = Layout { pages: self.options.pages, indirect: self.accepted.indirect() };
-        self.control().submit(command.lay_out(&self.ram, layout)?, self.options.command_timeout)
+        self.rings.control().submit(command.lay_out(&self.ram, layout)?, self.options.command_timeout)
     }
 
     /// Puts a command on the control queue, and waits for its response.
     pub(super) fn command(&self, command: &Command<'_>) -> Result<Vec<u8>, TransportError> {
         let request = self.start(command)?;
-        self.control().wait(&request, Some(self.options.command_timeout))?;
+        self.rings.control().wait(&request, Some(self.options.command_timeout))?;
         Ok(request.answer()?.1.to_vec())
     }
 }
@@ -367,7 +318,7 @@ impl fmt::Debug for LoopbackVm {
 impl Drop for LoopbackVm {
     fn drop(&mut self) {
         if self.is_connected()
-            && let Err(error) = self.connection().front_end.stop(self.queues.len())
+            && let Err(error) = self.connection().front_end.stop(self.rings.count())
         {
             log::debug!("the device did not stop: {error}");
         }

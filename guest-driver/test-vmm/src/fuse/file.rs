@@ -45,7 +45,7 @@ impl FuseFile {
     /// # Errors
     /// What the device said.
     pub fn open(vm: &Arc<LoopbackVm>) -> Result<Self, TransportError> {
-        let generation = vm.generation();
+        let generation = vm.numbers.generation();
         let open = OpenIn { flags: 2, open_flags: 0 };
         let request = FuseRequest::new(opcode::OPEN, open.as_bytes(), size_of::<OpenOut>());
         let opened = vm.fuse(&request)?.wait().map_err(|error| of("OPEN", error))?;
@@ -54,7 +54,11 @@ impl FuseFile {
     }
 
     pub(super) fn check(&self) -> Result<(), TransportError> {
-        if self.generation == self.vm.generation() { Ok(()) } else { Err(TransportError::DeviceReset) }
+        if self.generation == self.vm.numbers.generation() {
+            Ok(())
+        } else {
+            Err(TransportError::DeviceReset)
+        }
     }
 
     /// An ioctl under way, with a buffer of `room` bytes.

@@ -86,7 +86,7 @@ pub struct FuseReply {
 impl FuseReply {
     /// Whether it is answered.
     pub fn is_done(&self) -> bool {
-        self.vm.control().poll(&self.request)
+        self.vm.rings.control().poll(&self.request)
     }
 
     /// Blocks until it is answered; its results.
@@ -94,7 +94,7 @@ impl FuseReply {
     /// # Errors
     /// What the device said, or that it said nothing.
     pub fn wait(&self) -> Result<Vec<u8>, FuseError> {
-        self.vm.control().wait(&self.request, Some(self.vm.options.command_timeout))?;
+        self.vm.rings.control().wait(&self.request, Some(self.vm.options.command_timeout))?;
         let (_, answer) = self.request.answer()?;
         let bad = |why| TransportError::BadAnswer { command: "a FUSE request", why };
         let (header, results) =
@@ -116,7 +116,7 @@ impl LoopbackVm {
     /// # Errors
     /// The device is gone, or there is no memory.
     pub fn fuse(self: &Arc<Self>, request: &FuseRequest<'_>) -> Result<FuseReply, TransportError> {
-        let unique = self.fresh_fence() * 2;
+        let unique = self.numbers.fresh_fence() * 2;
         let body = [request.header(unique).as_bytes(), request.arguments].concat();
         let response_bytes = size_of::<OutHeader>() + request.room;
         let command = Command { name: "a FUSE request", body: &body, payload: &[], response_bytes };
@@ -131,7 +131,7 @@ impl LoopbackVm {
         first: u64,
         pages: u64,
     ) -> Result<FuseReply, TransportError> {
-        let unique = self.fresh_fence() * 2;
+        let unique = self.numbers.fresh_fence() * 2;
         let body = [request.header(unique).as_bytes(), request.arguments].concat();
         let (start, end) = (first * PAGE_SIZE, (first + pages) * PAGE_SIZE);
         let mut places = Vec::new();
@@ -166,7 +166,7 @@ impl LoopbackVm {
             _payload: Some(Arc::clone(block)),
             response: (response, size_of::<OutHeader>()),
         };
-        let request = self.control().submit(chain, self.options.command_timeout)?;
+        let request = self.rings.control().submit(chain, self.options.command_timeout)?;
         Ok(FuseReply { vm: Arc::clone(self), request, unique })
     }
 

@@ -37,6 +37,7 @@ impl<'a> Arrival<'a> {
         ram_file: Arc<File>,
     ) -> Result<Self, TransportError> {
         let wirings = vm
+            .rings
             .wirings()
             .into_iter()
             .map(|wiring| Ok(Wiring { events: Arc::new(RingEvents::new()?), ..wiring }))
@@ -46,7 +47,7 @@ impl<'a> Arrival<'a> {
             ram: &vm.ram,
             ram_file: Arc::clone(&ram_file),
             aperture: vm.aperture.as_ref(),
-            queues: &vm.queues,
+            queues: vm.rings.all(),
             wirings: &wirings,
         };
         let connection = Connection::open(target, &machine, opening)?;
@@ -84,13 +85,13 @@ impl<'a> Arrival<'a> {
             Ok(())
         };
         window()?;
-        for (queue, wiring) in vm.queues.iter().zip(wirings) {
+        for (queue, wiring) in vm.rings.all().iter().zip(wirings) {
             queue.rewire(wiring.events);
         }
         vm.set_connection(connection);
         if order == Order::CloudHypervisor {
             // The guest is the target's whatever comes of this: its end is the guest's loss.
-            let again = vm.connection().front_end.enable_again(vm.queues.len());
+            let again = vm.connection().front_end.enable_again(vm.rings.count());
             again.at(Step::Start)?;
         }
         Ok(())

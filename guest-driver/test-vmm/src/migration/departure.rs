@@ -41,7 +41,7 @@ impl<'a> Departure<'a> {
         let report = Report::default();
         if let Some(log) = &log {
             source.front_end.can_log()?;
-            source.front_end.start_log(&vm.wirings(), vm.accepted, log)?;
+            source.front_end.start_log(&vm.rings.wirings(), vm.accepted, log)?;
         }
         Ok(Self { vm, source, order: options.order, ram: options.ram, log, copy, report })
     }
@@ -100,7 +100,7 @@ impl<'a> Departure<'a> {
     /// Virtual CPUs stand still: stops the rings, and copies the last pages as QEMU does, before the state.
     pub(super) fn stop(&mut self) -> Result<Vec<u16>, TransportError> {
         let begun = Instant::now();
-        let bases = self.source.front_end.stop(self.vm.queues.len())?;
+        let bases = self.source.front_end.stop(self.vm.rings.count())?;
         self.report.stop = begun.elapsed();
         if self.order == Order::Qemu {
             self.last_pass()?;
@@ -151,7 +151,7 @@ impl<'a> Departure<'a> {
 
     /// The source goes on, as QEMU has it: with the log where it was on, and then without.
     pub(super) fn go_on(&self, stopped: Option<&[u16]>) -> Result<(), TransportError> {
-        let wirings = self.vm.wirings();
+        let wirings = self.vm.rings.wirings();
         if let Some(bases) = stopped {
             self.vm.start_device(self.source, &wirings, bases, Order::Qemu, self.log.as_ref())?;
         }

@@ -145,9 +145,9 @@ impl LoopbackVm {
             if let Err(error) = departure.go_on(bases.as_deref()) {
                 log::warn!("the source does not go on: {error}");
                 source.front_end.hang_up();
-                self.lose(Loss::Disconnected);
+                self.rings.lose(Loss::Disconnected);
             }
-            source.alarm.release(&self.queues);
+            source.alarm.release(self.rings.all());
         }
         moved
     }
@@ -189,7 +189,8 @@ impl LoopbackVm {
             return Err(TransportError::NotStopped);
         }
         let source = self.connection();
-        let started = self.start_device(&source, &self.wirings(), &saved.bases, Order::CloudHypervisor, None);
+        let started =
+            self.start_device(&source, &self.rings.wirings(), &saved.bases, Order::CloudHypervisor, None);
         self.let_virtual_cpus_go();
         *power = Power::Running;
         started

@@ -69,7 +69,7 @@ fn round_trip_beside_a_bare_ping_pong() {
         "submit 128 KiB + wait",
         times(2000, || context.submit(&vec![7; 131_072], None).unwrap().wait(None).unwrap()),
     );
-    report("raw command", times(ROUNDS, || drop(bench.vm.raw_command(&[1; 24], 24).unwrap())));
+    report("raw command", times(ROUNDS, || drop(bench.vm.raw().command(&[1; 24], 24).unwrap())));
     report("eventfd ping-pong", ping_pong());
     let begin = Instant::now();
     for _ in 0..ROUNDS {
