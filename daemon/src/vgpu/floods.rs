@@ -45,6 +45,7 @@ use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::fences::NativeFences;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::objects::changing::STEPS;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::submission::buffers::Submission;
 use crate::vgpu::submission::reports::EngineReports;
@@ -281,7 +282,7 @@ fn a_suspend_beyond_the_budget_suspends_nothing() {
         .unwrap_err();
     assert_eq!(refused.status, Status::OutOfResources);
     let device = guest.session.vm.objects.device(GuestProcess::new(GREEDY)).unwrap();
-    assert!(!device.contexts.get(context).unwrap().held.any());
+    assert!(!device.contexts.get(ContextHandle::new(context)).unwrap().held.any());
     assert_eq!(device.status, device_page::DEVICE_ACTIVE);
 }
 

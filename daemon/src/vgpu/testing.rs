@@ -59,6 +59,7 @@ use crate::sched::share::Share;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::objects::device_page::GuestPage;
+use crate::vgpu::objects::ids::ContextHandle;
 
 /// A vGPU that fits the golden states; its engines cannot be started.
 pub(crate) fn config() -> Config {
@@ -139,7 +140,7 @@ pub(crate) const COPY: EngineAddress = EngineAddress::new(0, NodeKind::Copy);
 /// The process of the golden state that has kernel-mode buffers, for [`COPY`].
 pub(crate) const OWNER: GuestProcess = GuestProcess::new(7);
 /// Its context that has them.
-pub(crate) const CONTEXT: Handle = Handle::new(0, 1);
+pub(crate) const CONTEXT: ContextHandle = ContextHandle::new(Handle::new(0, 1));
 
 /// As [`config`], with engines that can be started: a program that never answers, and ends when it is killed.
 pub(crate) fn startable() -> Config {

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::vm::Vm;
 
 /// What the engines of a vGPU ran of late.
@@ -102,7 +103,7 @@ fn stretch(entry: &LogEntry, since: u64, now: u64) -> Option<Stretch> {
 fn by_context(
     log: &[LogEntry],
     times: (u64, u64),
-    name: impl Fn(u32, u32) -> Option<(GuestProcess, Handle)>,
+    name: impl Fn(u32, u32) -> Option<(GuestProcess, ContextHandle)>,
 ) -> Vec<ContextHistory> {
     let mut places = BTreeMap::new();
     let mut contexts: Vec<ContextHistory> = Vec::new();
@@ -111,7 +112,7 @@ fn by_context(
         let key = (entry.context, entry.generation);
         let place = *places.entry(key).or_insert_with(|| {
             let owner = name(key.0, key.1);
-            let (process, context) = (owner.map(|owner| owner.0), owner.map(|owner| owner.1.0));
+            let (process, context) = (owner.map(|owner| owner.0), owner.map(|owner| owner.1.get().0));
             contexts.push(ContextHistory { process, context, entry: key, stretches: Vec::new() });
             contexts.len() - 1
         });
@@ -160,6 +161,7 @@ mod tests {
     use super::BandName;
     use super::by_context;
     use crate::ids::GuestProcess;
+    use crate::vgpu::objects::ids::ContextHandle;
 
     #[test]
     fn stretches_are_sorted_by_context_and_nonsense_of_an_engine_is_left_out() {
@@ -183,7 +185,8 @@ mod tests {
             entry(7, 0, 5),
         ];
         let owner = |entry, generation| {
-            (entry == 4 && generation == 2).then_some((GuestProcess::new(8), Handle::new(0, 1)))
+            (entry == 4 && generation == 2)
+                .then_some((GuestProcess::new(8), ContextHandle::new(Handle::new(0, 1))))
         };
         let contexts = by_context(&log, (5, 100), owner);
         let seen: Vec<_> = contexts.iter().map(|it| (it.entry, it.process, it.stretches.len())).collect();

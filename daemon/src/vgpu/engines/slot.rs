@@ -40,6 +40,7 @@ use crate::vgpu::doorbells::line::WaitingConnect;
 use crate::vgpu::doorbells::slots::Slots;
 use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::list_bytes;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Origin;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::recent::Recent;
@@ -333,7 +334,7 @@ impl EngineSlot {
 
     /// Whether the engine still has buffers of a context, whose entry with it this is, from before its last suspend. They come back,
     /// and what is handed over meanwhile would overtake them.
-    pub fn has_stale(&self, of: GuestProcess, handle: Handle, entry: ContextIndex) -> bool {
+    pub fn has_stale(&self, of: GuestProcess, handle: ContextHandle, entry: ContextIndex) -> bool {
         let suspends = self.process().map_or(0, |process| process.contexts.suspends(entry));
         self.in_flight.iter().any(|flight| {
             flight.suspends != suspends
@@ -416,6 +417,7 @@ mod tests {
     use crate::ids::GuestProcess;
     use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::slot::PendingKernel;
+    use crate::vgpu::objects::ids::ContextHandle;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::tdr::fences::Fences;
     use crate::vgpu::testing::COPY;
@@ -458,7 +460,7 @@ mod tests {
         spoil(&mut slot);
         slot.run_list.add(
             ContextIndex::new(3),
-            (GuestProcess::new(1), Handle(1)),
+            (GuestProcess::new(1), ContextHandle::new(Handle(1))),
             Parameters::default(),
             Duration::ZERO,
             Duration::ZERO,

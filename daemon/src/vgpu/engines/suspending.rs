@@ -5,6 +5,7 @@ use campanile_host_gpu::ids::ContextIndex;
 use campanile_protocol::handle::Handle;
 
 use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Origin;
 
 /// A suspend that an engine has not reported yet, and what waits for it.
@@ -13,7 +14,7 @@ pub struct Suspending {
     /// The guest process.
     pub context: GuestProcess,
     /// The context.
-    pub handle: Handle,
+    pub handle: ContextHandle,
     pub(in crate::vgpu) at: EngineAddress,
     pub(in crate::vgpu) entry: ContextIndex,
     pub(in crate::vgpu) fence: u64,

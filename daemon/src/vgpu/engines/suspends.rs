@@ -13,6 +13,7 @@ use super::room::Engines;
 use super::suspending::Suspending;
 use crate::ids::GuestProcess;
 use crate::sched::thread::Supervisor;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::processes::Objects;
 
 use campanile_host_gpu::adapter::Adapter;
@@ -30,7 +31,7 @@ pub struct Resumed {
     /// The guest process.
     pub context: GuestProcess,
     /// The context.
-    pub handle: Handle,
+    pub handle: ContextHandle,
     /// Its engine.
     pub at: EngineAddress,
 }
@@ -42,7 +43,7 @@ impl Engines {
         objects: &mut Objects,
         supervisor: &Supervisor,
         context: GuestProcess,
-        handle: Handle,
+        handle: ContextHandle,
         reason: impl Fn(&mut Holds),
     ) -> Option<Suspending> {
         let object = objects.device_mut(context).ok()?.contexts.get_mut(handle)?;
@@ -63,7 +64,7 @@ impl Engines {
         &mut self,
         objects: &mut Objects,
         context: GuestProcess,
-        handle: Handle,
+        handle: ContextHandle,
         reason: impl Fn(&mut Holds),
     ) -> Option<Resumed> {
         let device = objects.device_mut(context).ok()?;
@@ -192,7 +193,8 @@ mod tests {
             .unwrap();
         session.vm.engines.suspending = vec![Suspending { context: OWNER, ..of }; MAX_WAITS];
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
-        let outcome = EngineReports::of(&mut session.vm).suspend_context(origin, &Named { handle: CONTEXT });
+        let outcome =
+            EngineReports::of(&mut session.vm).suspend_context(origin, &Named { handle: CONTEXT.get() });
         assert_eq!(outcome.err().map(|refused| refused.status), Some(Status::OutOfResources));
     }
 

@@ -11,6 +11,7 @@ use campanile_protocol::handle::Handle;
 use super::world::Asked;
 use super::world::World;
 use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
 
 /// Where the buffers of a process lie: its number times this.
 const PROCESS: u64 = 1 << 32;
@@ -81,7 +82,7 @@ impl Model {
             Some(ProcessIndex::new(submission.process)),
             "{va:#x} runs in another address space"
         );
-        let own = device.contexts.get(buffer.context).and_then(|context| context.entry);
+        let own = device.contexts.get(ContextHandle::new(buffer.context)).and_then(|context| context.entry);
         assert_eq!(own, Some(ContextIndex::new(submission.context)), "{va:#x} runs as another's context");
         self.buffers.get_mut(&va).unwrap().has_run = true;
     }
@@ -100,7 +101,7 @@ impl Model {
                 let engine = world.session.vm.engines[context.at.index()].process();
                 let Some((entry, engine)) = context.entry.zip(engine) else { continue };
                 let fence = engine.contexts.suspends(entry);
-                let before = self.suspends.insert((of.get(), handle), fence);
+                let before = self.suspends.insert((of.get(), handle.get()), fence);
                 assert!(
                     before.is_none_or(|before| before <= fence),
                     "the suspend fence of {handle:?} goes back"

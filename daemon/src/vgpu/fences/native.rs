@@ -24,6 +24,7 @@ use super::table::FenceTable;
 use super::table::Named;
 use crate::ids::GuestProcess;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
@@ -42,7 +43,7 @@ pub(in crate::vgpu) struct Over {
     /// Of CPUs: to be answered with OK.
     pub(in crate::vgpu) of_cpu: Vec<NativeWait>,
     /// Of contexts, which are parked no more: guest process and context.
-    pub(in crate::vgpu) of_gpu: Vec<(GuestProcess, Handle)>,
+    pub(in crate::vgpu) of_gpu: Vec<(GuestProcess, ContextHandle)>,
 }
 
 impl Over {
@@ -227,6 +228,7 @@ mod tests {
     use crate::vgpu::objects::budget::Kind;
     use crate::vgpu::objects::device_page::DevicePage;
     use crate::vgpu::objects::ids::AllocationId;
+    use crate::vgpu::objects::ids::ContextHandle;
     use crate::vgpu::objects::mapping::GpuMapping;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::paging_queue::Change;
@@ -287,7 +289,11 @@ mod tests {
         let other = fences.create(NATIVE_FENCE_DEFAULT, 9).unwrap().0;
         assert_eq!(smallest_wait(&objects, index), None);
         device(&mut objects, 1).native_waits.push(wait(1, handle, index, 7));
-        device(&mut objects, 2).gpu_waits.push(GpuWait { context: CONTEXT, index, value: 5 });
+        device(&mut objects, 2).gpu_waits.push(GpuWait {
+            context: ContextHandle::new(CONTEXT),
+            index,
+            value: 5,
+        });
         device(&mut objects, 2).native_waits.push(wait(2, handle, other, 2));
         assert_eq!([index, other].map(|of| smallest_wait(&objects, of)), [Some(5), Some(2)]);
         for (value, of_cpu, of_gpu) in [(4, 0, 0), (5, 0, 1), (6, 0, 0), (7, 1, 0)] {
@@ -295,7 +301,11 @@ mod tests {
             let over = fences.take_over(&mut objects, index);
             assert_eq!((over.of_cpu.len(), over.of_gpu.len()), (of_cpu, of_gpu), "{value}");
             assert_eq!(over.is_empty(), of_cpu + of_gpu == 0);
-            assert!(over.of_gpu.iter().all(|unparked| *unparked == (GuestProcess::new(2), CONTEXT)));
+            assert!(
+                over.of_gpu
+                    .iter()
+                    .all(|unparked| *unparked == (GuestProcess::new(2), ContextHandle::new(CONTEXT)))
+            );
         }
         assert_eq!([index, other].map(|of| smallest_wait(&objects, of)), [None, Some(2)]);
     }
@@ -307,7 +317,7 @@ mod tests {
         let (index, handle) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
         let (kept, other) = opened(&mut fences, &mut objects, &mut tables, NATIVE_FENCE_DEFAULT);
         device(&mut objects, 1).native_waits = vec![wait(1, handle, index, 7), wait(1, other, kept, 7)];
-        let parked = |index| GpuWait { context: CONTEXT, index, value: 5 };
+        let parked = |index| GpuWait { context: ContextHandle::new(CONTEXT), index, value: 5 };
         device(&mut objects, 1).gpu_waits = vec![parked(index), parked(kept)];
         device(&mut objects, 2).gpu_waits = vec![parked(index)];
         let closed = take_open(&mut objects, GuestProcess::new(1), handle)

@@ -38,6 +38,7 @@ use super::vidmm::allocations::MemoryError;
 use super::vidmm::ranges::Ranges;
 use crate::ids::GuestProcess;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::save_area::SaveArea;
 
@@ -47,14 +48,14 @@ pub enum AreaOwner {
     /// All contexts of the device.
     Device,
     /// One context.
-    Context(Handle),
+    Context(ContextHandle),
 }
 
 impl AreaOwner {
     /// From what asks for one (PRE-35): shared across contexts, with no context named, or not shared, with one. None for
     /// anything else.
-    pub fn new(is_shared_across_contexts: bool, context: Handle) -> Option<Self> {
-        match (is_shared_across_contexts, context == Handle::NONE) {
+    pub fn new(is_shared_across_contexts: bool, context: ContextHandle) -> Option<Self> {
+        match (is_shared_across_contexts, context.get() == Handle::NONE) {
             (true, true) => Some(Self::Device),
             (false, false) => Some(Self::Context(context)),
             _ => None,
@@ -113,7 +114,7 @@ impl Areas {
     }
 
     /// An area that was admitted becomes that of this context, whose handle is only known now.
-    pub fn name(&mut self, area: SaveArea, context: Handle) {
+    pub fn name(&mut self, area: SaveArea, context: ContextHandle) {
         if let Some((_, owner)) = self.owners.get_mut(&area.allocation) {
             *owner = AreaOwner::Context(context);
         }
@@ -161,16 +162,17 @@ mod tests {
     use super::Areas;
     use crate::ids::GuestProcess;
     use crate::vgpu::objects::ids::AllocationId;
+    use crate::vgpu::objects::ids::ContextHandle;
 
     #[test]
     fn pre_35_shared_without_a_context_is_the_device_wide_kind_and_a_context_unshared_its_own() {
         let context = Handle::new(3, 1);
-        let device = AreaOwner::new(true, Handle::NONE).unwrap();
+        let device = AreaOwner::new(true, ContextHandle::new(Handle::NONE)).unwrap();
         assert_eq!((device, device.kind()), (AreaOwner::Device, AreaKind::Device));
-        let own = AreaOwner::new(false, context).unwrap();
-        assert_eq!((own, own.kind()), (AreaOwner::Context(context), AreaKind::Context));
-        assert_eq!(AreaOwner::new(true, context), None);
-        assert_eq!(AreaOwner::new(false, Handle::NONE), None);
+        let own = AreaOwner::new(false, ContextHandle::new(context)).unwrap();
+        assert_eq!((own, own.kind()), (AreaOwner::Context(ContextHandle::new(context)), AreaKind::Context));
+        assert_eq!(AreaOwner::new(true, ContextHandle::new(context)), None);
+        assert_eq!(AreaOwner::new(false, ContextHandle::new(Handle::NONE)), None);
     }
 
     #[test]
@@ -179,7 +181,11 @@ mod tests {
         let mut areas = Areas::new(&mut tables).unwrap();
         let shared = areas.admit(AllocationId(1), GuestProcess::new(7), AreaOwner::Device).unwrap();
         let own = areas
-            .admit(AllocationId(2), GuestProcess::new(7), AreaOwner::Context(Handle::new(0, 1)))
+            .admit(
+                AllocationId(2),
+                GuestProcess::new(7),
+                AreaOwner::Context(ContextHandle::new(Handle::new(0, 1))),
+            )
             .unwrap();
         for area in [shared, own] {
             assert_eq!(areas.at(area.va), Some(area));
@@ -189,7 +195,11 @@ mod tests {
         areas.disown(own);
         assert_eq!((areas.at(own.va), areas.owner(AllocationId(2))), (None, None));
         let next = areas
-            .admit(AllocationId(3), GuestProcess::new(7), AreaOwner::Context(Handle::new(0, 2)))
+            .admit(
+                AllocationId(3),
+                GuestProcess::new(7),
+                AreaOwner::Context(ContextHandle::new(Handle::new(0, 2))),
+            )
             .unwrap();
         assert_ne!(next.va, own.va, "engines may still come to it");
         areas.disown(next);

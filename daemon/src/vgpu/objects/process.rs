@@ -37,6 +37,7 @@ use super::waits::GpuWait;
 use super::waits::NativeWait;
 use super::waits::OpenFence;
 use super::waits::Wait;
+use crate::vgpu::objects::ids::ContextHandle;
 
 /// Contexts of one process (MCDM-06).
 pub const MAX_CONTEXTS: u32 = 1024;
@@ -133,7 +134,7 @@ pub struct Device {
     /// What is mapped, by address.
     pub mappings: BTreeMap<u64, Mapped>,
     /// Contexts.
-    pub contexts: Table<Context>,
+    pub contexts: Table<Context, ContextHandle>,
     /// Queues; the index is also that of the fence, doorbell cell, status and last-queued word.
     pub queues: Table<Queue>,
     /// Doorbells.
@@ -254,7 +255,7 @@ pub struct Buffer {
     /// The queue that it was submitted to.
     pub queue: Handle,
     /// The queue's context.
-    pub context: Handle,
+    pub context: ContextHandle,
     /// Whether it is half run: then its context's save area says how far.
     pub is_saved: bool,
     /// GPU virtual address.
@@ -300,7 +301,7 @@ pub enum QueueKind {
 #[derive(Debug)]
 pub struct Queue {
     /// Its context.
-    pub context: Handle,
+    pub context: ContextHandle,
     /// The context's engine.
     pub at: EngineAddress,
     /// How it takes work.

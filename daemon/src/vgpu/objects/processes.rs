@@ -28,6 +28,7 @@ use super::timeline::Item;
 use super::timeline::Timeline;
 use super::timeline::Token;
 use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
 
 /// The guest processes of a VM, by the session's number of each, and what is due to be answered.
 #[derive(Debug, Default)]
@@ -114,7 +115,7 @@ impl Objects {
     }
 
     /// All contexts there are: guest process and handle.
-    pub fn all_contexts(&self) -> Vec<(GuestProcess, Handle)> {
+    pub fn all_contexts(&self) -> Vec<(GuestProcess, ContextHandle)> {
         let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         devices.flat_map(|(of, device)| device.contexts.iter().map(move |(handle, _)| (of, handle))).collect()
     }
@@ -135,7 +136,11 @@ impl Objects {
     }
 
     /// Whose context an entry of an engine's context table is: guest process and context.
-    pub fn owner_of_entry(&self, at: EngineAddress, entry: ContextIndex) -> Option<(GuestProcess, Handle)> {
+    pub fn owner_of_entry(
+        &self,
+        at: EngineAddress,
+        entry: ContextIndex,
+    ) -> Option<(GuestProcess, ContextHandle)> {
         let devices = self.processes.iter().filter_map(|(of, process)| Some((*of, process.device.as_ref()?)));
         let mut all = devices.flat_map(|(of, device)| device.contexts.iter().map(move |it| (of, it)));
         let found = all.find(|(_, (_, context))| context.at == at && context.entry == Some(entry));

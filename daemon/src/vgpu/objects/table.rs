@@ -1,8 +1,11 @@
 //! Objects by handle.
 
+use std::marker::PhantomData;
+
 use campanile_protocol::handle::Handle;
 
 use super::budget::Charge;
+use super::ids::Name;
 
 #[derive(Debug)]
 struct Place<T> {
@@ -11,17 +14,18 @@ struct Place<T> {
     object: Option<(T, Charge)>,
 }
 
-/// Objects of one kind of one guest process. A handle kept too long names nothing.
+/// Objects of one kind of one guest process, by names of that kind. A name kept too long names nothing.
 #[derive(Debug)]
-pub struct Table<T> {
+pub struct Table<T, N = Handle> {
     places: Vec<Place<T>>,
     free: Vec<u32>,
     limit: u32,
     /// All generations are greater.
     base: u32,
+    names: PhantomData<fn() -> N>,
 }
 
-impl<T> Table<T> {
+impl<T, N: Name> Table<T, N> {
     /// An empty table of at most `limit` objects (MCDM-06).
     pub fn new(limit: u32) -> Self {
         Self::after(limit, 0)
@@ -29,7 +33,7 @@ impl<T> Table<T> {
 
     /// As [`Self::new`], with no handle that a table had whose [`Self::last_generation`] was `base` or less.
     pub fn after(limit: u32, base: u32) -> Self {
-        Self { places: Vec::new(), free: Vec::new(), limit, base }
+        Self { places: Vec::new(), free: Vec::new(), limit, base, names: PhantomData }
     }
 
     /// The greatest generation of a handle so far; that of its predecessors where there was none.
@@ -38,7 +42,7 @@ impl<T> Table<T> {
     }
 
     /// Adds an object, with what was charged for it; `None` when the table is full.
-    pub fn insert(&mut self, object: T, charge: Charge) -> Option<Handle> {
+    pub fn insert(&mut self, object: T, charge: Charge) -> Option<N> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
@@ -50,7 +54,7 @@ impl<T> Table<T> {
         let place = self.places.get_mut(index as usize)?;
         place.generation = place.generation.wrapping_add(1).max(1);
         place.object = Some((object, charge));
-        Some(Handle::new(index, place.generation))
+        Some(N::of(Handle::new(index, place.generation)))
     }
 
     /// Whether one more fits.
@@ -59,37 +63,40 @@ impl<T> Table<T> {
     }
 
     /// The object of a handle.
-    pub fn get(&self, handle: Handle) -> Option<&T> {
+    pub fn get(&self, name: N) -> Option<&T> {
+        let handle = name.handle();
         let place = self.places.get(handle.index() as usize)?;
         place.object.as_ref().filter(|_| place.generation == handle.generation()).map(|(object, _)| object)
     }
 
     /// The object of a handle, to change.
-    pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
+    pub fn get_mut(&mut self, name: N) -> Option<&mut T> {
+        let handle = name.handle();
         let place = self.places.get_mut(handle.index() as usize)?;
         let generation = place.generation;
         place.object.as_mut().filter(|_| generation == handle.generation()).map(|(object, _)| object)
     }
 
     /// Takes an object out.
-    pub fn remove(&mut self, handle: Handle) -> Option<T> {
-        self.get(handle)?;
+    pub fn remove(&mut self, name: N) -> Option<T> {
+        self.get(name)?;
+        let handle = name.handle();
         let object = self.places.get_mut(handle.index() as usize)?.object.take();
         self.free.push(handle.index());
         object.map(|(object, _)| object)
     }
 
     /// All objects with their handles.
-    pub fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (N, &T)> {
         (0u32..).zip(&self.places).filter_map(|(index, place)| {
-            place.object.as_ref().map(|(object, _)| (Handle::new(index, place.generation), object))
+            place.object.as_ref().map(|(object, _)| (N::of(Handle::new(index, place.generation)), object))
         })
     }
 
     /// All objects with their handles, to change.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Handle, &mut T)> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (N, &mut T)> {
         (0u32..).zip(&mut self.places).filter_map(|(index, place)| {
-            let handle = Handle::new(index, place.generation);
+            let handle = N::of(Handle::new(index, place.generation));
             place.object.as_mut().map(|(object, _)| (handle, object))
         })
     }
@@ -107,7 +114,7 @@ impl<T> Table<T> {
             places.into_iter().map(|(generation, object)| Place { generation, object }).collect();
         let free = (0u32..).zip(&places).filter(|(_, place)| place.object.is_none());
         let free = free.map(|(index, _)| index).collect();
-        fits.then_some(Self { places, free, limit, base: 0 })
+        fits.then_some(Self { places, free, limit, base: 0, names: PhantomData })
     }
 
     /// What was charged for its objects.
@@ -116,7 +123,7 @@ impl<T> Table<T> {
     }
 
     /// All handles.
-    pub fn handles(&self) -> Vec<Handle> {
+    pub fn handles(&self) -> Vec<N> {
         self.iter().map(|(handle, _)| handle).collect()
     }
 }
@@ -138,7 +145,7 @@ mod tests {
 
     #[test]
     fn ums_80_a_handle_of_a_dead_object_names_nothing() {
-        let mut table = Table::new(1);
+        let mut table: Table<_> = Table::new(1);
         let first = table.insert("first", charge()).unwrap();
         assert!(table.insert("too many", charge()).is_none());
         assert_eq!(table.remove(first), Some("first"));
@@ -152,11 +159,11 @@ mod tests {
 
     #[test]
     fn ums_80_a_table_that_follows_another_has_none_of_its_handles() {
-        let mut table = Table::new(2);
+        let mut table: Table<_> = Table::new(2);
         let first = table.insert(1, charge()).unwrap();
         table.remove(first);
         let handles = [table.insert(2, charge()).unwrap(), table.insert(3, charge()).unwrap()];
-        let mut next = Table::after(2, table.last_generation());
+        let mut next: Table<_> = Table::after(2, table.last_generation());
         assert_eq!(next.last_generation(), 2);
         for handle in [first, handles[0], handles[1]] {
             assert_eq!(next.get(handle), None);

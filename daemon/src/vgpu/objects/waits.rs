@@ -3,6 +3,7 @@
 use campanile_protocol::handle::Handle;
 
 use super::message::Origin;
+use crate::vgpu::objects::ids::ContextHandle;
 
 /// A guest process that waits for a progress fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct NativeWait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuWait {
     /// The context.
-    pub context: Handle,
+    pub context: ContextHandle,
     /// The fence's number.
     pub index: u32,
     /// The value.

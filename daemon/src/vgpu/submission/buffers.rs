@@ -25,6 +25,7 @@ use crate::ids::GuestProcess;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::slot::InFlight;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::recorder::Kind;
@@ -50,7 +51,7 @@ impl<'a> Submission<'a> {
 impl Submission<'_> {
     /// Puts a context on the run list of its engine, where it has something to run and may run it. What an engine still
     /// has of it from before its last suspend comes back first.
-    pub(in crate::vgpu) fn list_context(&mut self, of: GuestProcess, handle: Handle) {
+    pub(in crate::vgpu) fn list_context(&mut self, of: GuestProcess, handle: ContextHandle) {
         let now = self.vm.engines.now();
         let Ok(device) = self.vm.objects.device_mut(of) else { return };
         let Device { contexts, paging, .. } = device;
@@ -70,7 +71,7 @@ impl Submission<'_> {
     }
 
     /// Takes a context off the run list until it is tried again: its first buffer waits.
-    pub(in crate::vgpu) fn block_context(&mut self, of: GuestProcess, handle: Handle) {
+    pub(in crate::vgpu) fn block_context(&mut self, of: GuestProcess, handle: ContextHandle) {
         let now = self.vm.engines.now();
         let context = self.vm.objects.device_mut(of).ok().and_then(|device| device.contexts.get_mut(handle));
         let Some(context) = context else { return };
@@ -82,7 +83,7 @@ impl Submission<'_> {
     }
 
     /// Takes a context off the run list of its node.
-    pub(in crate::vgpu) fn unlist_context(&mut self, of: GuestProcess, handle: Handle) {
+    pub(in crate::vgpu) fn unlist_context(&mut self, of: GuestProcess, handle: ContextHandle) {
         let now = self.vm.engines.now();
         let Ok(device) = self.vm.objects.device(of) else { return };
         let Some((at, entry)) = device.contexts.get(handle).and_then(|it| Some((it.at, it.entry?))) else {
@@ -117,7 +118,7 @@ impl Submission<'_> {
     }
 
     /// A context is not given to its engine before its save areas are there.
-    fn leave_out(&mut self, of: GuestProcess, handle: Handle, entry: ContextIndex, now: Duration) {
+    fn leave_out(&mut self, of: GuestProcess, handle: ContextHandle, entry: ContextIndex, now: Duration) {
         let at = self.vm.objects.device_mut(of).ok().and_then(|device| {
             let context = device.contexts.get_mut(handle)?;
             context.listed = false;
@@ -129,7 +130,7 @@ impl Submission<'_> {
     }
 
     /// The first buffer of a context that may run, and whether there are more.
-    fn take_buffer(&mut self, of: GuestProcess, handle: Handle) -> (Option<Buffer>, bool) {
+    fn take_buffer(&mut self, of: GuestProcess, handle: ContextHandle) -> (Option<Buffer>, bool) {
         let Ok(Device { contexts, paging, .. }) = self.vm.objects.device_mut(of) else {
             return (None, false);
         };

@@ -24,6 +24,7 @@ use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::engines::suspends::Resumed;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::holds::Holds;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
@@ -76,7 +77,7 @@ impl Lifecycle<'_> {
         let handle = contexts.insert(context, charge).ok_or(Status::OutOfResources)?;
         self.vm.memory.areas.name(area, handle);
         Submission::of(self.vm).introduce_context(at, entry, (origin.context, handle));
-        Ok(Handled::with(&Created { handle }))
+        Ok(Handled::with(&Created { handle: handle.get() }))
     }
 
     /// Makes a context with this save area, and its process, known to an engine; the context's entry there.
@@ -116,14 +117,14 @@ impl Lifecycle<'_> {
 
     /// DESTROY_CONTEXT; its queues must be gone.
     pub(in crate::vgpu) fn drop_context(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let handle = ContextHandle::new(message.handle);
         let device = self.vm.objects.device_mut(origin.context)?;
-        let context = device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        let context = device.contexts.get(handle).ok_or(Status::InvalidHandle)?;
         (context.queues == 0).or(Status::Busy)?;
         let (at, entry, area) = (context.at, context.entry, context.area);
-        device.contexts.remove(message.handle);
-        Waits::of(self.vm).refuse_suspends(Status::InvalidHandle, |of| {
-            of.context == origin.context && of.handle == message.handle
-        });
+        device.contexts.remove(handle);
+        Waits::of(self.vm)
+            .refuse_suspends(Status::InvalidHandle, |of| of.context == origin.context && of.handle == handle);
         if let Some((engine, entry)) = self.vm.engines[at.index()].process_mut().zip(entry) {
             engine.destroy_context(entry);
             self.vm.engines[at.index()].run_list.remove(entry);
@@ -165,7 +166,7 @@ impl Submission<'_> {
     pub(in crate::vgpu) fn unhold(
         &mut self,
         context: GuestProcess,
-        handle: Handle,
+        handle: ContextHandle,
         reason: impl Fn(&mut Holds),
     ) {
         let resumed = self.vm.engines.unhold(&mut self.vm.objects, context, handle, reason);

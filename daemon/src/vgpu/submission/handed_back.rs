@@ -21,6 +21,7 @@ use campanile_protocol::engine::hw_queue::HwResult;
 use campanile_protocol::handle::Handle;
 
 use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::process::Buffer;
 use crate::vgpu::objects::waits::GpuWait;
 use crate::vgpu::submission::buffers::Submission;
@@ -85,7 +86,7 @@ impl EngineReports<'_> {
     }
 
     /// Suspends of a context so far; none where it, or its engine, is gone.
-    fn suspends_of(&self, of: GuestProcess, handle: Handle) -> Option<u64> {
+    fn suspends_of(&self, of: GuestProcess, handle: ContextHandle) -> Option<u64> {
         let context = self.vm.objects.device(of).ok()?.contexts.get(handle)?;
         Some(self.vm.engines[context.at.index()].process()?.contexts.suspends(context.entry?))
     }

@@ -11,6 +11,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
@@ -31,16 +32,17 @@ impl Submission<'_> {
         (message.flags & !QUEUE_FLAGS_KNOWN == 0 && message.reserved == 0).or(Status::InvalidParameter)?;
         let charge = self.vm.objects.charge(origin.context, Kind::Objects, QUEUE_BYTES)?;
         let device = self.vm.objects.device_mut(origin.context)?;
-        let context = device.contexts.get_mut(message.context).ok_or(Status::InvalidHandle)?;
+        let of = ContextHandle::new(message.context);
+        let context = device.contexts.get_mut(of).ok_or(Status::InvalidHandle)?;
         let kind = if message.flags & QUEUE_USER_MODE_SUBMISSION != 0 {
             QueueKind::UserMode { doorbell: None, completed: 0 }
         } else {
             QueueKind::Ordinary { issued: 0 }
         };
         let is_exempt = message.flags & QUEUE_DISABLE_GPU_TIMEOUT != 0;
-        let queue = Queue { context: message.context, at: context.at, kind, is_exempt };
+        let queue = Queue { context: of, at: context.at, kind, is_exempt };
         let handle = device.queues.insert(queue, charge).ok_or(Status::OutOfResources)?;
-        if let Some(context) = device.contexts.get_mut(message.context) {
+        if let Some(context) = device.contexts.get_mut(of) {
             context.queues += 1;
         }
         let fence_offset = device_page::fence(handle.index());

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
 use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::sched::parameters::Parameters;
 use campanile_host_gpu::sched::parameters::Settings;
@@ -33,7 +34,7 @@ const FIRST_GUESS: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 struct Member {
     /// Guest process and context.
-    owner: (GuestProcess, Handle),
+    owner: (GuestProcess, ContextHandle),
     is_listed: bool,
     /// Whether it is to be listed again after a while.
     is_blocked: bool,
@@ -87,7 +88,7 @@ impl RunList {
     pub fn add(
         &mut self,
         entry: ContextIndex,
-        owner: (GuestProcess, Handle),
+        owner: (GuestProcess, ContextHandle),
         parameters: Parameters,
         used: Duration,
         now: Duration,
@@ -197,7 +198,7 @@ impl RunList {
     }
 
     /// Whose buffer is the next: guest process, context, entry.
-    pub fn next(&mut self, now: Duration) -> Option<(GuestProcess, Handle, ContextIndex)> {
+    pub fn next(&mut self, now: Duration) -> Option<(GuestProcess, ContextHandle, ContextIndex)> {
         if self.listed == 0 {
             return None;
         }
@@ -298,6 +299,7 @@ mod tests {
 
     use super::RunList;
     use crate::ids::GuestProcess;
+    use crate::vgpu::objects::ids::ContextHandle;
 
     fn at(microseconds: u64) -> Duration {
         Duration::from_micros(microseconds)
@@ -310,7 +312,7 @@ mod tests {
                 let parameters = Parameters { group: u64::from(entry), band, ..Parameters::default() };
                 list.add(
                     ContextIndex::new(entry),
-                    (GuestProcess::new(entry), Handle(u64::from(entry) + 1)),
+                    (GuestProcess::new(entry), ContextHandle::new(Handle(u64::from(entry) + 1))),
                     parameters,
                     at(0),
                     at(0),

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::ids::GuestProcess;
 use crate::vgpu::objects::class::ProcessClass;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
@@ -73,12 +74,13 @@ impl Submission<'_> {
         origin: Origin,
         message: &SetSchedulingProperties,
     ) -> Outcome {
-        self.vm.objects.device(origin.context)?.contexts.get(message.context).ok_or(Status::InvalidHandle)?;
+        let handle = ContextHandle::new(message.context);
+        self.vm.objects.device(origin.context)?.contexts.get(handle).ok_or(Status::InvalidHandle)?;
         let parameters = parameters(message)?;
         self.check_granted(parameters.band)?;
-        let context = self.vm.objects.device_mut(origin.context)?.contexts.get_mut(message.context);
+        let context = self.vm.objects.device_mut(origin.context)?.contexts.get_mut(handle);
         context.ok_or(Status::InvalidHandle)?.scheduling = Some(parameters);
-        self.reschedule(origin.context, message.context);
+        self.reschedule(origin.context, handle);
         Ok(Handled::done())
     }
 
@@ -116,7 +118,7 @@ impl Submission<'_> {
     }
 
     /// How a context is scheduled now.
-    fn parameters_of(&self, of: GuestProcess, handle: Handle) -> Option<Parameters> {
+    fn parameters_of(&self, of: GuestProcess, handle: ContextHandle) -> Option<Parameters> {
         let device = self.vm.objects.device(of).ok()?;
         let context = device.contexts.get(handle)?;
         let of_class = Parameters { band: device.class.band(), ..Parameters::default() };
@@ -129,7 +131,7 @@ impl Submission<'_> {
         &mut self,
         at: EngineAddress,
         entry: ContextIndex,
-        owner: (GuestProcess, Handle),
+        owner: (GuestProcess, ContextHandle),
     ) {
         let now = self.vm.engines.now();
         let Some(parameters) = self.parameters_of(owner.0, owner.1) else { return };
@@ -141,7 +143,7 @@ impl Submission<'_> {
     }
 
     /// It is scheduled otherwise from now on (PRE-69).
-    fn reschedule(&mut self, of: GuestProcess, handle: Handle) {
+    fn reschedule(&mut self, of: GuestProcess, handle: ContextHandle) {
         let now = self.vm.engines.now();
         let Some(parameters) = self.parameters_of(of, handle) else { return };
         let context = self.vm.objects.device(of).ok().and_then(|device| device.contexts.get(handle));

@@ -2,6 +2,7 @@
 
 use crate::vgpu::engines::suspending::Suspending;
 use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
@@ -38,15 +39,16 @@ impl EngineReports<'_> {
     /// SUSPEND_CONTEXT, when what engines had reported before it is known. One that is suspended already is not suspended again
     /// (UMS-109).
     pub(in crate::vgpu) fn suspend_context(&mut self, origin: Origin, message: &Named) -> Outcome {
+        let handle = ContextHandle::new(message.handle);
         let device = self.vm.objects.device(origin.context)?;
-        device.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
+        device.contexts.get(handle).ok_or(Status::InvalidHandle)?;
         let waiting = self.vm.engines.suspending.iter().filter(|of| of.context == origin.context).count();
         (waiting < MAX_WAITS).or(Status::OutOfResources)?;
         let charge = self.vm.objects.charge(origin.context, Kind::Work, WORK_BYTES)?;
         let suspending = self
             .vm
             .engines
-            .hold(&mut self.vm.objects, &self.vm.config.supervisor, origin.context, message.handle, |held| {
+            .hold(&mut self.vm.objects, &self.vm.config.supervisor, origin.context, handle, |held| {
                 held.by_guest = true
             })
             .ok_or(Status::DeviceLost)?;
@@ -62,9 +64,10 @@ impl EngineReports<'_> {
 impl Waits<'_> {
     /// RESUME_CONTEXT. Suspends that are not through yet are answered BUSY: the context may never have stopped.
     pub(in crate::vgpu) fn resume_context(&mut self, origin: Origin, message: &Named) -> Outcome {
-        self.vm.objects.device(origin.context)?.contexts.get(message.handle).ok_or(Status::InvalidHandle)?;
-        self.refuse_suspends(Status::Busy, |of| of.context == origin.context && of.handle == message.handle);
-        Submission::of(self.vm).unhold(origin.context, message.handle, |held| held.by_guest = false);
+        let handle = ContextHandle::new(message.handle);
+        self.vm.objects.device(origin.context)?.contexts.get(handle).ok_or(Status::InvalidHandle)?;
+        self.refuse_suspends(Status::Busy, |of| of.context == origin.context && of.handle == handle);
+        Submission::of(self.vm).unhold(origin.context, handle, |held| held.by_guest = false);
         Ok(Handled::done())
     }
 

@@ -3,6 +3,7 @@
 use crate::ids::GuestProcess;
 use crate::vgpu::fences::native::Look;
 use crate::vgpu::fences::native::smallest_wait;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::QueueKind;
 use crate::vgpu::objects::waits::Wait;
@@ -183,7 +184,7 @@ impl Waits<'_> {
     }
 
     /// What a parked context waits for is there, or never will be: it takes its turn again.
-    pub(in crate::vgpu) fn unpark(&mut self, of: GuestProcess, handle: Handle) {
+    pub(in crate::vgpu) fn unpark(&mut self, of: GuestProcess, handle: ContextHandle) {
         let Ok(device) = self.vm.objects.device_mut(of) else { return };
         let Some(context) = device.contexts.get_mut(handle) else { return };
         if std::mem::take(&mut context.is_parked) {

@@ -14,6 +14,7 @@ use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::counters::count;
 use crate::vgpu::doorbells::connects::take_connects_of;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::submission::buffers::Submission;
@@ -101,7 +102,7 @@ impl Devices<'_> {
         for buffer in cancelled {
             self.vm.objects.end_item(context, buffer.ring, buffer.item);
         }
-        let handles: Vec<Handle> = self
+        let handles: Vec<ContextHandle> = self
             .vm
             .objects
             .device(context)
@@ -323,7 +324,8 @@ mod tests {
                 .for_each(|(_, context)| (context.at, context.entry) = (COPY, Some(ContextIndex::new(0))));
             let handle = device.contexts.handles()[0];
             let origin = Origin { context: of, slot: 9, sequence: 77, ring: 9, item: None };
-            let outcome = EngineReports::of(&mut session.vm).suspend_context(origin, &Named { handle });
+            let outcome =
+                EngineReports::of(&mut session.vm).suspend_context(origin, &Named { handle: handle.get() });
             assert!(matches!(outcome, Ok(Handled::Parked)), "{of}");
         }
         Devices::of(&mut session.vm).put_device_in_error(OWNER, DEVICE_HUNG);

@@ -224,7 +224,7 @@ impl Recovery<'_> {
         let kernel = launched.and_then(|handle| device.kernels.get(handle).map(|source| (handle, source)));
         json!({
             "process": context,
-            "context": of_queue.map(|(_, queue)| queue.context.index()),
+            "context": of_queue.map(|(_, queue)| queue.context.get().index()),
             "queue": of_queue.map(|(handle, _)| handle.index()),
             "exempt": of_queue.map(|(_, queue)| queue.is_exempt),
             "kernel": kernel.map(|(handle, source)| json!({
@@ -340,7 +340,7 @@ mod tests {
                 "{report}"
             );
             if run == "buffer" {
-                assert_eq!(guilty["context"], CONTEXT.index(), "{report}");
+                assert_eq!(guilty["context"], CONTEXT.get().index(), "{report}");
                 assert_eq!(report["engine"]["hw_queue_head"]["fence_id"], fence_id, "{report}");
             }
             assert_eq!(report["affected"], json!([{ "process": OWNER, "collateral_damage": 0 }]), "{report}");

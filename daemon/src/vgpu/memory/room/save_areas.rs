@@ -12,6 +12,7 @@ use crate::vgpu::memory::save_areas::AreaOwner;
 use crate::vgpu::memory::save_areas::refuse;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::processes::Objects;
 use crate::vgpu::objects::save_area::SaveArea;
@@ -52,7 +53,7 @@ impl Memory {
             objects.device_mut(of)?.area = Some(area);
         }
         // Its handle is known once the context is there: until then the area has no owner.
-        self.make_area(of, AreaOwner::Context(Handle::NONE))
+        self.make_area(of, AreaOwner::Context(ContextHandle::new(Handle::NONE)))
     }
 
     /// Engines do not find these areas any more, and their contexts have none.
@@ -68,7 +69,7 @@ impl Memory {
         &self,
         objects: &Objects,
         of: GuestProcess,
-        handle: Handle,
+        handle: ContextHandle,
     ) -> impl Iterator<Item = AllocationId> + use<> {
         let device = objects.device(of).ok();
         let own = device.and_then(|device| device.contexts.get(handle)).map(|context| context.area);
@@ -77,7 +78,12 @@ impl Memory {
     }
 
     /// Whether a context may be given to its engine (PRE-32, PRE-33); where it may not, its areas are brought back.
-    pub(in crate::vgpu) fn has_areas(&mut self, objects: &Objects, of: GuestProcess, handle: Handle) -> bool {
+    pub(in crate::vgpu) fn has_areas(
+        &mut self,
+        objects: &Objects,
+        of: GuestProcess,
+        handle: ContextHandle,
+    ) -> bool {
         let mut has_all = true;
         for allocation in self.areas_of(objects, of, handle) {
             if matches!(self.allocations.spot(allocation), Spot::Segment(..)) {
@@ -95,10 +101,10 @@ impl Memory {
         &self,
         objects: &Objects,
         allocation: AllocationId,
-    ) -> Vec<(GuestProcess, Handle, EngineAddress)> {
+    ) -> Vec<(GuestProcess, ContextHandle, EngineAddress)> {
         let Some((of, owner)) = self.areas.owner(allocation) else { return Vec::new() };
         let Ok(device) = objects.device(of) else { return Vec::new() };
-        let its = |handle: Handle| owner == AreaOwner::Device || owner == AreaOwner::Context(handle);
+        let its = |handle: ContextHandle| owner == AreaOwner::Device || owner == AreaOwner::Context(handle);
         let contexts = device.contexts.iter().filter(|(handle, _)| its(*handle));
         contexts.map(|(handle, context)| (of, handle, context.at)).collect()
     }

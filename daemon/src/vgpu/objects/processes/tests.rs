@@ -20,6 +20,7 @@ use crate::vgpu::objects::budget::MIN_BUDGET_BYTES;
 use crate::vgpu::objects::device_page::DevicePage;
 use crate::vgpu::objects::holds::Holds;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::kernel_source::KernelSource;
 use crate::vgpu::objects::kernel_source::SourceBytes;
 use crate::vgpu::objects::message::Origin;
@@ -166,7 +167,7 @@ fn a_context_is_found_by_its_entry_in_the_table_of_its_own_engine() {
         scheduling: None,
     };
     let device = objects.processes.get_mut(&OWNER).unwrap().device.as_mut().unwrap();
-    let handle: Handle = device.contexts.insert(context, charge).unwrap();
+    let handle: ContextHandle = ContextHandle::new(device.contexts.insert(context, charge).unwrap().get());
     assert_eq!(objects.all_contexts(), [(OWNER, handle)]);
     assert_eq!(objects.owner_of_entry(AT, ContextIndex::new(4)), Some((OWNER, handle)));
     assert_eq!(objects.owner_of_entry(AT, ContextIndex::new(5)), None);

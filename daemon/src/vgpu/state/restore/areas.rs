@@ -20,6 +20,7 @@ use crate::vgpu::memory::vidmm::allocations::Backing;
 use crate::vgpu::memory::vidmm::allocations::MovedAllocation;
 use crate::vgpu::memory::vidmm::vram::Place;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::mapping::GpuMapping;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::objects::save_area::SaveArea;
@@ -41,7 +42,7 @@ impl RestoredMemory {
         saved: &SavedDevice,
     ) -> Result<(), Invalid> {
         if saved.area.is_some() || saved.contexts.living().next().is_some() {
-            device.area = Some(self.build_area(of, true, Handle::NONE, saved.area)?);
+            device.area = Some(self.build_area(of, true, ContextHandle::new(Handle::NONE), saved.area)?);
         }
         Ok(())
     }
@@ -51,7 +52,7 @@ impl RestoredMemory {
         &mut self,
         of: GuestProcess,
         is_shared: bool,
-        context: Handle,
+        context: ContextHandle,
         saved: Option<u64>,
     ) -> Result<SaveArea, Invalid> {
         let owner = AreaOwner::new(is_shared, context).ok_or_else(|| "whose its save area is".to_owned())?;
@@ -103,7 +104,7 @@ impl RestoredMemory {
     pub(super) fn keep_queue_progress(
         &mut self,
         device: &Device,
-        context: Handle,
+        context: ContextHandle,
         index: u32,
         saved: &SavedDoorbell,
     ) {
@@ -119,7 +120,12 @@ impl RestoredMemory {
     }
 
     /// How far a kernel-mode buffer is, in a state without save areas.
-    pub(super) fn keep_buffer_progress(&mut self, device: &Device, context: Handle, saved: &SavedBuffer) {
+    pub(super) fn keep_buffer_progress(
+        &mut self,
+        device: &Device,
+        context: ContextHandle,
+        saved: &SavedBuffer,
+    ) {
         if saved.progress != SavedProgress::default() {
             let area = device.contexts.get(context).map(|context| context.area);
             self.keep(area, KERNEL_MODE_SLOT, saved.order, saved.progress);

@@ -17,6 +17,7 @@ use crate::vgpu::memory::vidmm::in_device::Claimed;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::memory::window::Window;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::kernel_board::KernelBoard;
 use crate::vgpu::power::d3::State;
 use crate::vgpu::power::freeze::Freeze;
@@ -247,7 +248,7 @@ fn fill_new_areas(vm: &mut Vm, areas: BTreeMap<AllocationId, Vec<(u64, u64)>>) {
 
 /// Tells the engines' places how each context is scheduled.
 fn introduce_contexts(vm: &mut Vm) {
-    let mut all: Vec<(EngineAddress, ContextIndex, (GuestProcess, Handle))> = Vec::new();
+    let mut all: Vec<(EngineAddress, ContextIndex, (GuestProcess, ContextHandle))> = Vec::new();
     for (of, process) in &vm.objects.processes {
         let contexts = process.device.iter().flat_map(|device| device.contexts.iter());
         all.extend(contexts.filter_map(|(handle, it)| Some((it.at, it.entry?, (*of, handle)))));

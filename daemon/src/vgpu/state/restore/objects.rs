@@ -35,6 +35,8 @@ use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
 use crate::vgpu::objects::holds::Holds;
+use crate::vgpu::objects::ids::ContextHandle;
+use crate::vgpu::objects::ids::Name;
 use crate::vgpu::objects::kernel_source::KernelSource;
 use crate::vgpu::objects::kernel_source::SourceBytes;
 use crate::vgpu::objects::process::Buffer;
@@ -63,13 +65,13 @@ use campanile_host_gpu::engine::message::NodeKind;
 const LONGEST: u64 = 100 * campanile_protocol::control::scheduling::MAX_TIME as u64;
 
 /// Builds a table by its places.
-fn table<S, T>(
+fn table<S, T, N: Name>(
     limit: u32,
     saved: &SavedTable<S>,
     what: &str,
     charges: Vec<Charge>,
-    mut build: impl FnMut(Handle, &S) -> Result<T, Invalid>,
-) -> Result<Table<T>, Invalid> {
+    mut build: impl FnMut(N, &S) -> Result<T, Invalid>,
+) -> Result<Table<T, N>, Invalid> {
     let fits = saved.0.len() <= limit as usize;
     ensure(fits, || format!("more than {limit} {what}s"))?;
     let mut charges = charges.into_iter();
@@ -78,7 +80,7 @@ fn table<S, T>(
         let handle = Handle::new(index, *generation);
         let built = match object {
             Some(object) => {
-                let built = build(handle, object).map_err(|why| format!("{what} {index}: {why}"))?;
+                let built = build(N::of(handle), object).map_err(|why| format!("{what} {index}: {why}"))?;
                 Some((built, charges.next().ok_or_else(|| format!("{what} {index}: nothing was charged"))?))
             }
             None => None,
@@ -161,7 +163,7 @@ impl Builder<'_> {
         &mut self,
         of: GuestProcess,
         device: &mut Device,
-        handle: Handle,
+        handle: ContextHandle,
         saved: &SavedContext,
     ) -> Result<Context, Invalid> {
         let at = self.engine(saved.engine)?;
@@ -215,7 +217,7 @@ impl Builder<'_> {
         let charges = self.charges(&saved.queues, QUEUE_BYTES)?;
         let contexts = &mut device.contexts;
         device.queues = table(device_page::MAX_QUEUES, &saved.queues, "queue", charges, |_, queue| {
-            let handle = Handle(queue.context);
+            let handle = ContextHandle::new(Handle(queue.context));
             let context = contexts.get_mut(handle).ok_or_else(|| "its context".to_owned())?;
             context.queues += 1;
             let doorbell = queue.doorbell.map(Handle);
@@ -317,7 +319,7 @@ impl Builder<'_> {
     ) -> Result<(), Invalid> {
         for (index, (generation, context)) in (0u32..).zip(&saved.contexts.0) {
             let Some(context) = context else { continue };
-            let handle = Handle::new(index, *generation);
+            let handle = ContextHandle::new(Handle::new(index, *generation));
             let what = |why: &str| format!("context {index}: {why}");
             ensure(context.buffers.len() <= MAX_SOFTWARE_QUEUE, || what("too many buffers"))?;
             let taken = self.engines.get(context.engine as usize).map_or(0, |engine| engine.taken);
@@ -341,7 +343,7 @@ impl Builder<'_> {
         &mut self,
         of: GuestProcess,
         device: &Device,
-        context: Handle,
+        context: ContextHandle,
         saved: &SavedBuffer,
     ) -> Result<Buffer, Invalid> {
         let queue = Handle(saved.queue);

@@ -33,6 +33,7 @@ use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::class::ProcessClass;
 use crate::vgpu::objects::device_page::DevicePage;
 use crate::vgpu::objects::ids::AllocationId;
+use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::message::WORK_BYTES;
 use crate::vgpu::objects::paging_queue::Paging;
 use crate::vgpu::objects::process::Away;
@@ -237,7 +238,7 @@ impl Builder<'_> {
             device.native_waits.push(NativeWait { origin, fence, index, value: wait.2 });
         }
         for &SavedGpuWait(handle, index, value) in &saved.gpu_waits {
-            let handle = Handle(handle);
+            let handle = ContextHandle::new(Handle(handle));
             let is_open = device.fences.iter().any(|(_, open)| open.index == index);
             let context = device.contexts.get_mut(handle).filter(|it| is_open && !it.is_parked);
             let context = context.ok_or_else(|| "a context that waits for a native fence".to_owned())?;

@@ -4,6 +4,7 @@ use super::snapshot::Collected;
 use super::snapshot::Saver;
 use crate::ids::GuestProcess;
 use crate::vgpu::objects::doorbell_state::DoorbellState;
+use crate::vgpu::objects::ids::Name;
 use crate::vgpu::objects::mapping::GpuMapping;
 use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::process::Buffer;
@@ -29,7 +30,7 @@ use crate::vgpu::state::saved::row::SavedProgress;
 use crate::vgpu::state::saved::row::SavedTable;
 use crate::vgpu::state::saved::row::SavedWait;
 
-fn save_table<T, S>(table: &Table<T>, mut save: impl FnMut(&T) -> S) -> SavedTable<S> {
+fn save_table<T, S, N: Name>(table: &Table<T, N>, mut save: impl FnMut(&T) -> S) -> SavedTable<S> {
     SavedTable(table.places().map(|(generation, object)| (generation, object.map(&mut save))).collect())
 }
 
@@ -68,7 +69,7 @@ fn save_queue(queue: &Queue) -> SavedQueue {
         QueueKind::UserMode { doorbell, completed } => (true, completed, doorbell),
     };
     SavedQueue {
-        context: queue.context.0,
+        context: queue.context.get().0,
         is_user_mode,
         is_exempt: queue.is_exempt,
         value,
@@ -159,7 +160,7 @@ impl Saver<'_> {
             fences: save_table(&device.fences, |fence| SavedOpenFence(fence.index, fence.va)),
             waits: device.waits.iter().map(|it| wait(it, collected)).collect(),
             native_waits: device.native_waits.iter().map(|it| native(it, collected)).collect(),
-            gpu_waits: gpu_waits.map(|it| SavedGpuWait(it.context.0, it.index, it.value)).collect(),
+            gpu_waits: gpu_waits.map(|it| SavedGpuWait(it.context.get().0, it.index, it.value)).collect(),
         }
     }
 }
