@@ -12,7 +12,6 @@ use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::node::clock;
 use campanile_host_gpu::sched::parameters::Band;
 use campanile_protocol::engine::scheduling::LogEntry;
-use campanile_protocol::handle::Handle;
 use serde::Deserialize;
 use serde::Serialize;
 

@@ -2,7 +2,6 @@
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::ids::ContextIndex;
-use campanile_protocol::handle::Handle;
 
 use crate::ids::GuestProcess;
 use crate::vgpu::objects::ids::ContextHandle;

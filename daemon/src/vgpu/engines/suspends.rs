@@ -19,7 +19,6 @@ use crate::vgpu::objects::processes::Objects;
 use campanile_host_gpu::adapter::Adapter;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_protocol::control::reply::Suspended;
-use campanile_protocol::handle::Handle;
 
 use crate::vgpu::objects::holds::Holds;
 use crate::vgpu::objects::message::Origin;

@@ -18,7 +18,6 @@ use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HW_RESUBMISSION;
 use campanile_protocol::engine::hw_queue::HW_SAVED;
 use campanile_protocol::engine::hw_queue::HwSubmission;
-use campanile_protocol::handle::Handle;
 use log::Level;
 
 use crate::ids::GuestProcess;

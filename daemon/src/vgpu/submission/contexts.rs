@@ -34,7 +34,6 @@ use crate::vgpu::objects::process::Context;
 use crate::vgpu::objects::save_area::SaveArea;
 use crate::vgpu::submission::buffers::Submission;
 use crate::vgpu::submission::waits::Waits;
-use campanile_protocol::handle::Handle;
 
 /// Bytes of a context: itself, its save area, its place on the run list.
 pub(in crate::vgpu) const CONTEXT_BYTES: u64 = 1024;

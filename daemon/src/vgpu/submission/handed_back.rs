@@ -18,7 +18,6 @@ use campanile_protocol::engine::hw_queue::HW_BLOCKED;
 use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwResult;
-use campanile_protocol::handle::Handle;
 
 use crate::ids::GuestProcess;
 use crate::vgpu::objects::ids::ContextHandle;

@@ -24,7 +24,6 @@ use campanile_host_gpu::sched::parameters::Settings;
 use campanile_host_gpu::sched::policy::Current;
 use campanile_host_gpu::sched::policy::EntityId;
 use campanile_host_gpu::sched::policy::Policy;
-use campanile_protocol::handle::Handle;
 
 /// How long a context whose first buffer waits is left alone while others have work.
 const RETRY: Duration = Duration::from_millis(2);

@@ -10,7 +10,6 @@ use campanile_protocol::control::scheduling;
 use campanile_protocol::control::scheduling::SetProcessClass;
 use campanile_protocol::control::scheduling::SetSchedulingProperties;
 use campanile_protocol::control::status::Status;
-use campanile_protocol::handle::Handle;
 use std::time::Duration;
 
 use crate::ids::GuestProcess;

@@ -10,7 +10,6 @@ use campanile_protocol::control::away::Parked;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
 use campanile_protocol::engine::save_area::AreaKind;
-use campanile_protocol::handle::Handle;
 
 use super::Objects;
 use crate::ids::GuestProcess;

@@ -32,7 +32,6 @@ use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::memory::page_table::writer::PageTables;
-use campanile_protocol::handle::Handle;
 use log::Level;
 use std::collections::BTreeMap;
 use std::io;
