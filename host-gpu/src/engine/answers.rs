@@ -1,5 +1,5 @@
-//! What an engine still has to answer. It answers in the order in which it was asked, and says once, before all else, how its
-//! start went: whatever else comes ends it.
+//! What an engine still has to answer. It answers kernels in the order in which it was asked for them, and all else likewise, and says
+//! once, before all else, how its start went: whatever else comes ends it.
 
 use std::collections::VecDeque;
 
@@ -24,9 +24,14 @@ pub enum Breach {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Segment { segment: u16, serial: u64 },
-    Kernel(KernelName),
-    Forgotten(KernelName),
     Move(u64),
+}
+
+/// Of the thread that compiles, which nothing else waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DueKernel {
+    Created(KernelName),
+    Forgotten(KernelName),
 }
 
 /// The state of the conversation with one process.
@@ -34,6 +39,7 @@ enum Due {
 pub struct Answers {
     has_begun: bool,
     due: VecDeque<Due>,
+    kernels: VecDeque<DueKernel>,
 }
 
 impl Answers {
@@ -43,8 +49,8 @@ impl Answers {
             Request::AddSegment { segment, serial, .. } => {
                 self.due.push_back(Due::Segment { segment: *segment, serial: *serial });
             }
-            Request::CreateKernel { kernel, .. } => self.due.push_back(Due::Kernel(*kernel)),
-            Request::DestroyKernel { kernel } => self.due.push_back(Due::Forgotten(*kernel)),
+            Request::CreateKernel { kernel, .. } => self.kernels.push_back(DueKernel::Created(*kernel)),
+            Request::DestroyKernel { kernel } => self.kernels.push_back(DueKernel::Forgotten(*kernel)),
             Request::Move { serial, .. } => self.due.push_back(Due::Move(*serial)),
             Request::Begin { .. } | Request::RemoveSegment { .. } => {}
         }
@@ -67,28 +73,34 @@ impl Answers {
         if !self.has_begun {
             return Err(Breach::NotStarted);
         }
-        let is_due = self.due.front().is_some_and(|due| match (*due, response) {
-            (Due::Segment { segment, serial }, Response::SegmentAdded { segment: of, serial: to, .. }) => {
-                (segment, serial) == (*of, *to)
+        let is_due = match response {
+            Response::KernelCreated { kernel, .. } | Response::KernelRefused { kernel, .. } => {
+                take(&mut self.kernels, |due| *due == DueKernel::Created(*kernel))
             }
-            (Due::Segment { segment, .. }, Response::SegmentRefused { segment: of, .. }) => segment == *of,
-            (
-                Due::Kernel(kernel),
-                Response::KernelCreated { kernel: of, .. } | Response::KernelRefused { kernel: of, .. },
-            )
-            | (Due::Forgotten(kernel), Response::KernelDestroyed { kernel: of }) => kernel == *of,
-            (
-                Due::Move(serial),
-                Response::Moved { serial: of } | Response::MoveRefused { serial: of, .. },
-            ) => serial == *of,
-            _ => false,
-        });
-        if !is_due {
-            return Err(Breach::Unasked(named(response)));
-        }
-        self.due.pop_front();
-        Ok(())
+            Response::KernelDestroyed { kernel } => {
+                take(&mut self.kernels, |due| *due == DueKernel::Forgotten(*kernel))
+            }
+            Response::SegmentAdded { segment, serial, .. } => {
+                take(&mut self.due, |due| *due == Due::Segment { segment: *segment, serial: *serial })
+            }
+            Response::SegmentRefused { segment, .. } => {
+                take(&mut self.due, |due| matches!(due, Due::Segment { segment: of, .. } if of == segment))
+            }
+            Response::Moved { serial } | Response::MoveRefused { serial, .. } => {
+                take(&mut self.due, |due| *due == Due::Move(*serial))
+            }
+            Response::Started { .. }
+            | Response::Refused { .. }
+            | Response::Allocated { .. }
+            | Response::Opened => false,
+        };
+        if is_due { Ok(()) } else { Err(Breach::Unasked(named(response))) }
     }
+}
+
+/// Takes the next of these, where it is the one.
+fn take<T>(due: &mut VecDeque<T>, is_it: impl FnOnce(&mut T) -> bool) -> bool {
+    due.pop_front_if(is_it).is_some()
 }
 
 /// A response without its words.
@@ -180,6 +192,27 @@ mod tests {
             for (at, answer) in right.iter().enumerate() {
                 assert_eq!(asked(due).judge(answer).is_ok(), of[due] == of[at], "{due}: {answer:?}");
             }
+        }
+    }
+
+    #[test]
+    fn kernels_and_all_else_are_answered_in_orders_of_their_own() {
+        let [added, _, created, _, destroyed] = answers_of(KERNEL, 3, 2);
+        let next = answers_of(KERNEL, 4, 3)[0].clone();
+        let answers = || {
+            let mut answers = running();
+            answers.asked(&Request::CreateKernel { kernel: KERNEL, language: 1, entry: None });
+            answers.asked(&Request::AddSegment { segment: 3, serial: 2, runs: 1 });
+            answers.asked(&Request::DestroyKernel { kernel: KERNEL });
+            answers.asked(&Request::AddSegment { segment: 4, serial: 3, runs: 1 });
+            answers
+        };
+        for order in [[&added, &next, &created, &destroyed], [&created, &added, &destroyed, &next]] {
+            let mut answers = answers();
+            order.into_iter().for_each(|answer| assert_eq!(answers.judge(answer), Ok(()), "{answer:?}"));
+        }
+        for early in [&next, &destroyed] {
+            assert!(matches!(answers().judge(early), Err(Breach::Unasked(_))), "{early:?}");
         }
     }
 

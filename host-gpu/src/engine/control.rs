@@ -1,16 +1,10 @@
-//! The control thread: what needs system calls, or the compiler.
+//! The control thread: what needs system calls. What needs the compiler goes to [`super::compiling`].
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
-use std::time::Instant;
 
-use campanile_protocol::control::message::LANGUAGE_SPIRV;
-use campanile_protocol::control::message::LANGUAGE_SPIRV_PIPELINE;
-use campanile_protocol::control::message::LANGUAGE_WGSL;
-use campanile_protocol::control::pipeline;
 use campanile_protocol::page_table::SegmentId;
 
 use zerocopy::FromBytes;
@@ -20,47 +14,27 @@ use super::channel::ChannelError;
 use super::channel::Received;
 use super::commands::Command;
 use super::commands::CommandSender;
+use super::compiling::Order;
+use super::compiling::Orders;
 use super::message::MAX_RUNS;
 use super::message::Request;
 use super::message::Response;
 use super::message::RunRecord;
 use super::mover::Mover;
-use crate::code_cache::store::Store;
 use crate::dirty::protect::Guard;
-use crate::kernel::program::Kernel;
-use crate::kernel::sanitizer::Sanitizer;
-use crate::kernel::source::Fixed;
-use crate::kernel::source::Language;
-use crate::kernel::source::Source;
 use crate::memory::mapping::Mapping;
 use crate::memory::view::FileRange;
-use crate::node::candidate::Candidate;
-use crate::node::device_instance::Compiled;
-use crate::vulkan::pipeline::Compiler as PipelineCompiler;
-use crate::vulkan::pipeline::Pipeline;
-
-/// What compiles kernels, on a node that has any.
-pub struct Compiler {
-    /// Checks and re-emits.
-    pub sanitizer: Sanitizer,
-    /// Makes pipelines.
-    pub pipelines: PipelineCompiler,
-    /// What it and processes before it have compiled, where the driver keeps that.
-    pub cache: Option<Store>,
-}
 
 /// The control thread's state.
 pub struct Control {
     /// To the daemon.
-    pub channel: Channel,
+    pub channel: Arc<Channel>,
     /// To the execution thread.
     pub commands: CommandSender,
     /// On the compute node.
-    pub compiler: Option<Compiler>,
+    pub compiler: Option<Orders>,
     /// On the copy node, where local memory is a device's own.
     pub mover: Option<Mover>,
-    /// How many were compiled.
-    pub kernels: u64,
     /// Told when it may begin.
     pub begin: mpsc::Sender<()>,
     /// The serial of the last request to add or remove a segment.
@@ -75,7 +49,7 @@ impl Control {
     /// Serves until the daemon closes the channel.
     pub fn run(mut self) -> ChannelError {
         loop {
-            let received = match self.next() {
+            let received = match self.channel.receive(true) {
                 Ok(Some(received)) => received,
                 Ok(None) => continue,
                 Err(error) => return error,
@@ -90,26 +64,11 @@ impl Control {
         }
     }
 
-    /// The next request. Meanwhile it is looked at what the driver has written of the last kernel.
-    fn next(&mut self) -> Result<Option<Received<Request>>, ChannelError> {
-        while let Some(cache) = self.cache()
-            && let Some(wait) = cache.next_look()
-            && !self.channel.has_message_within(wait)
-        {
-            self.cache().into_iter().for_each(Store::look);
-        }
-        self.channel.receive(true)
-    }
-
-    fn cache(&mut self) -> Option<&mut Store> {
-        self.compiler.as_mut()?.cache.as_mut()
-    }
-
     fn serve(&mut self, received: Received<Request>) -> Option<Response> {
         match received.message {
             Request::Begin { segments } => {
                 self.begins_at = Some(segments);
-                self.cache().into_iter().for_each(Store::begin);
+                self.order(Order::Begin);
                 None
             }
             Request::AddSegment { segment, serial, runs } => {
@@ -131,27 +90,15 @@ impl Control {
                 self.commands.send(Command::RemoveSegment(serial, SegmentId(segment)));
                 None
             }
+            // Answered by the thread that compiles.
             Request::CreateKernel { kernel, language, entry } => {
-                Some(match self.compile(language, entry, received.bytes) {
-                    Ok((program, pipeline, took)) => {
-                        self.kernels += 1;
-                        let created = Response::KernelCreated {
-                            kernel,
-                            workgroup: program.workgroup,
-                            binding_count: u32::try_from(program.points().count()).unwrap_or(u32::MAX),
-                            constant_bytes: program.constants,
-                        };
-                        let candidate = Some(Candidate::new(program, took));
-                        let compiled = Compiled { serial: self.kernels, pipeline, candidate };
-                        self.commands.add_kernel(kernel, compiled);
-                        created
-                    }
-                    Err(reason) => Response::KernelRefused { kernel, reason },
-                })
+                let is_asked = self.order(Order::Create { kernel, language, entry, bytes: received.bytes });
+                let reason = || "this node runs no kernels".to_owned();
+                (!is_asked).then(|| Response::KernelRefused { kernel, reason: reason() })
             }
             Request::DestroyKernel { kernel } => {
-                self.commands.remove_kernel(kernel);
-                Some(Response::KernelDestroyed { kernel })
+                let is_asked = self.order(Order::Destroy { kernel });
+                (!is_asked).then_some(Response::KernelDestroyed { kernel })
             }
             Request::Move { serial, from, to, bytes } => {
                 let moved = match &mut self.mover {
@@ -163,6 +110,17 @@ impl Control {
                     Err(reason) => Response::MoveRefused { serial, reason },
                 })
             }
+        }
+    }
+
+    /// Has the thread that compiles do it, where there is one.
+    fn order(&self, order: Order) -> bool {
+        match &self.compiler {
+            Some(compiler) => {
+                compiler.give(order);
+                true
+            }
+            None => false,
         }
     }
 
@@ -185,41 +143,6 @@ impl Control {
             }
         }
     }
-
-    /// Also says how long the driver took for it.
-    fn compile(
-        &mut self,
-        language: u32,
-        entry: Option<String>,
-        bytes: Vec<u8>,
-    ) -> Result<(Kernel, Pipeline, Duration), String> {
-        let Compiler { sanitizer, pipelines, cache } =
-            self.compiler.as_mut().ok_or("this node runs no kernels")?;
-        let source = source(language, entry, bytes)?;
-        let kernel = sanitizer.sanitize(&source).map_err(|e| e.to_string())?;
-        cache.as_mut().into_iter().for_each(Store::take);
-        let started = Instant::now();
-        let pipeline = pipelines.pipeline(&kernel).map_err(|e| e.to_string())?;
-        let took = started.elapsed();
-        cache.as_mut().into_iter().for_each(Store::compiled);
-        Ok((kernel, pipeline, took))
-    }
-}
-
-/// What CREATE_KERNEL brought, taken apart.
-fn source(language: u32, entry: Option<String>, bytes: Vec<u8>) -> Result<Source, String> {
-    let (language, bytes, fixed) = match language {
-        LANGUAGE_WGSL => (Language::Wgsl, bytes, Fixed::default()),
-        LANGUAGE_SPIRV => (Language::SpirV, bytes, Fixed::default()),
-        LANGUAGE_SPIRV_PIPELINE => {
-            let parts = pipeline::Parts::read(&bytes).map_err(|malformed| malformed.to_string())?;
-            let constants = parts.constants().map(|constant| (constant.id, constant.value)).collect();
-            let fixed = Fixed { constants, subgroup_size: parts.subgroup_size };
-            (Language::SpirV, parts.words.to_vec(), fixed)
-        }
-        other => return Err(format!("kernel language {other} does not exist")),
-    };
-    Ok(Source { language, bytes, entry, fixed })
 }
 
 fn add_segment(mut files: Vec<File>, runs: u64) -> Result<Mapping, String> {
@@ -272,11 +195,10 @@ mod tests {
         let commands = CommandSender { sender, kernels: Arc::default(), pending, wake };
         let (begin, begun) = mpsc::channel();
         let control = Control {
-            channel,
+            channel: Arc::new(channel),
             commands,
             compiler: None,
             mover: None,
-            kernels: 0,
             begin,
             segments: 0,
             begins_at: None,

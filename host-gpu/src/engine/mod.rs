@@ -41,6 +41,7 @@ pub mod channel;
 mod code_start;
 mod codec;
 pub mod commands;
+pub mod compiling;
 pub mod control;
 pub mod events;
 pub mod execution;

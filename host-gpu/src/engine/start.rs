@@ -22,7 +22,8 @@ use super::code_start::open_log;
 use super::code_start::store;
 use super::commands::CommandSender;
 use super::commands::Commands;
-use super::control::Compiler;
+use super::compiling;
+use super::compiling::Compiler;
 use super::control::Control;
 use super::events::Events;
 use super::execution::Execution;
@@ -275,9 +276,11 @@ impl Ready {
         let notes = guard.as_ref().map(Guard::number);
         let cache = compiler.as_ref().and_then(|compiler| compiler.cache.as_ref()).map(Store::descriptors);
         let (segments, begins_at) = (0, None);
-        let control =
-            Control { channel, commands, compiler, mover, kernels: 0, begin, segments, begins_at, guard };
+        let channel = Arc::new(channel);
         // Threads start before the filter forbids it, and nothing of a guest is read before the filter is there.
+        let compile = |compiler| compiling::start(compiler, Arc::clone(&channel), commands.clone());
+        let compiler = compiler.map(compile).transpose()?;
+        let control = Control { channel, commands, compiler, mover, begin, segments, begins_at, guard };
         let (outcome_tx, outcome_rx) = mpsc::channel();
         let builder = thread::Builder::new().name("control".to_owned());
         let thread = builder.spawn(move || {
