@@ -145,11 +145,7 @@ pub struct Compiler {
 ///
 /// # Errors
 /// There is no thread to be had.
-pub fn start(
-    compiler: Compiler,
-    channel: Arc<Channel>,
-    commands: CommandSender,
-) -> io::Result<Orders> {
+pub fn start(compiler: Compiler, channel: Arc<Channel>, commands: CommandSender) -> io::Result<Orders> {
     let orders = Orders::default();
     let compiling = Compiling { compiler, orders: orders.clone(), channel, commands, kernels: 0 };
     essential_thread::spawn("compiler", move || compiling.run())?;
