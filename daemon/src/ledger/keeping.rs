@@ -86,6 +86,14 @@ impl Ledger {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What a daemon after this one would read; none where nothing is written.
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> Option<Vec<Key>> {
+        let written = self.written();
+        let log = Log::open(written.as_ref()?.log.file().try_clone().unwrap()).unwrap();
+        Some(log.keys().collect())
+    }
+
     fn renew(&self) {
         let nothing = Written::nothing();
         if let Err(error) = &nothing {
@@ -221,13 +229,6 @@ mod tests {
         tempfile::tempfile().unwrap()
     }
 
-    /// What a daemon after this one would read.
-    fn keys(ledger: &Ledger) -> Option<Vec<Key>> {
-        let written = ledger.written();
-        let log = Log::open(written.as_ref()?.log.file().try_clone().unwrap()).unwrap();
-        Some(log.keys().collect())
-    }
-
     #[test]
     fn cont_12_what_is_kept_lies_in_the_store_from_the_beginning_of_a_connection_to_its_end() {
         let store = HeardStore::open();
@@ -241,7 +242,7 @@ mod tests {
             assert!(stored.is_superset(&roles(["connection", "log", "words"])), "{stored:?}");
             ledger.keep("kick-0", file().as_fd());
             assert_eq!(heard(&store).0, roles(["kick-0"]), "at once");
-            assert_eq!(keys(&ledger), Some(vec![Key::Context(FrontContext::new(7))]));
+            assert_eq!(ledger.keys(), Some(vec![Key::Context(FrontContext::new(7))]));
             // A connection that goes on is none that begins.
             assert!(Arc::ptr_eq(&words, &ledger.begin(file().as_fd()).unwrap()));
             assert_eq!(heard(&store).0, roles([]));
@@ -250,7 +251,7 @@ mod tests {
             assert!(
                 stored.is_empty() && removed.is_superset(&roles(["connection", "kick-0", "log", "words"]))
             );
-            assert_eq!(keys(&ledger), Some(Vec::new()), "the next one has a ledger, with nothing in it");
+            assert_eq!(ledger.keys(), Some(Vec::new()), "the next one has a ledger, with nothing in it");
         }
     }
 
@@ -273,7 +274,7 @@ mod tests {
         heard(&store);
         ledger.end(true);
         assert_eq!(heard(&store), (roles([]), roles([])));
-        assert_eq!(keys(&ledger), None);
+        assert_eq!(ledger.keys(), None);
         // There it goes on: what was stored is its own, and goes with the connection.
         let next = Ledger::new(VGPU);
         let stored = roles(["connection", "log", "words", "kick-0"]);
@@ -312,6 +313,6 @@ mod tests {
             ledger.put(key, &true);
         }
         ledger.forget_guest();
-        assert_eq!(keys(&ledger), Some(vec![Key::Connection, Key::Window]));
+        assert_eq!(ledger.keys(), Some(vec![Key::Connection, Key::Window]));
     }
 }

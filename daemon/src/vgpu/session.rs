@@ -158,6 +158,7 @@ impl Session {
         if !self.quiesce().thaw() {
             return false;
         }
+        self.hotplug().write_names();
         self.settle();
         self.look_at = Watch::default();
         self.look_at.keep_looking(&mut self.vm);

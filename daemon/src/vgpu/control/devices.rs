@@ -9,7 +9,6 @@ use campanile_protocol::device_page;
 use campanile_protocol::page_table::SegmentId;
 use campanile_protocol::queue::doorbell::DoorbellStatus;
 
-use crate::ids::FrontContext;
 use crate::ids::GuestProcess;
 use crate::ledger::log::Key;
 use crate::vgpu::control::deferred::Deferred;
@@ -164,11 +163,10 @@ impl Devices<'_> {
         self.vm.config.ledger.put(Key::Page(context), &page.place());
     }
 
-    /// Writes for a daemon after this one what it is to know of all processes, of a session that was another's.
-    pub(in crate::vgpu) fn write_ledger(&self) {
+    /// Writes for a daemon after this one where the device pages of all processes are, of a session that was another's.
+    pub(in crate::vgpu) fn write_pages(&self) {
         let ledger = &self.vm.config.ledger;
         for (context, process) in self.vm.objects.processes.iter().filter(|(_, process)| !process.is_away()) {
-            ledger.put(Key::Context(FrontContext::new(context.get())), &());
             let page = process
                 .device
                 .as_ref()

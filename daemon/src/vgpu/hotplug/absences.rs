@@ -87,6 +87,14 @@ impl Absences {
         }
     }
 
+    /// What the guest's driver calls a process; none where that is away, or has closed its node.
+    pub(in crate::vgpu) fn name_of(&self, own: GuestProcess) -> Option<FrontContext> {
+        let named = self.contexts.iter().find(|(_, process)| **process == own).map(|(name, _)| *name);
+        // Its own number, unless another process is called by that.
+        let same = FrontContext::new(own.get());
+        named.or_else(|| (!self.contexts.contains_key(&same)).then_some(same))
+    }
+
     /// A name for a new context that the guest calls `context`.
     pub(in crate::vgpu) fn new_own_context(
         &mut self,

@@ -21,7 +21,6 @@ use zerocopy::IntoBytes;
 
 use super::absences::Absences;
 use super::absences::Parking;
-use crate::ids::FrontContext;
 use crate::ids::GuestProcess;
 use crate::ledger::log::Key;
 use crate::vgpu::control::devices::Devices;
@@ -179,7 +178,17 @@ impl Hotplug<'_> {
     pub(in crate::vgpu) fn end_process(&mut self, context: GuestProcess) {
         self.stop_parking(context);
         Devices::of(self.vm).end_device(context);
-        self.vm.config.ledger.remove(Key::Context(FrontContext::new(context.get())));
+        if let Some(name) = self.away.name_of(context) {
+            self.vm.config.ledger.remove(Key::Context(name));
+        }
         self.vm.objects.remove(context);
+    }
+
+    /// Writes for a daemon after this one what the guest's driver calls the processes that are there, of a session that was another's.
+    pub(in crate::vgpu) fn write_names(&self) {
+        let there = self.vm.objects.processes.iter().filter(|(_, process)| !process.is_away());
+        for name in there.filter_map(|(own, _)| self.away.name_of(*own)) {
+            self.vm.config.ledger.put(Key::Context(name), &());
+        }
     }
 }

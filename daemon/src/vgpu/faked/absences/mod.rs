@@ -2,4 +2,5 @@
 
 mod guests;
 mod leaving;
+mod names;
 mod returning;

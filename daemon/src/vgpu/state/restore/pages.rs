@@ -65,7 +65,7 @@ impl Devices<'_> {
     /// Everything begins to run: what guest memory does not have now is not there, and whose it is has lost its device.
     pub(in crate::vgpu) fn settle_guest_memory(&mut self) {
         self.find_guest_pages();
-        self.write_ledger();
+        self.write_pages();
         let gone: Vec<u16> = self.vm.memory.segments.unknown().keys().copied().collect();
         if gone.is_empty() {
             return;
