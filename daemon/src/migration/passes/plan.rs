@@ -81,10 +81,20 @@ mod tests {
     }
 
     #[test]
+    fn without_a_goal_the_pause_is_a_tenth_of_a_second_and_ten_passes_are_tried() {
+        assert_eq!(Goal::default(), Goal { pause: Duration::from_millis(100), passes: 10 });
+    }
+
+    #[test]
     fn a_rate_is_of_what_was_sent_and_never_nothing() {
         assert_eq!(rate(1 << 20, Duration::from_secs(1)), 1 << 20);
         assert_eq!(rate(1 << 20, Duration::from_secs(1 << 40)), 1);
         assert!(rate(0, Duration::ZERO) > 0);
+        // Of less than 16 pages, or in no time at all, it is that of a slow network.
+        let second = Duration::from_secs(1);
+        assert_eq!(rate(64 << 10, second), 64 << 10);
+        assert_eq!([rate((64 << 10) - 1, second), rate(1 << 30, Duration::ZERO)], [100 << 20; 2]);
+        assert_eq!(estimate(3 << 20, 1 << 20), Duration::from_secs(3));
         assert_eq!(estimate(u64::MAX, 0).as_micros(), u128::from(u64::MAX));
     }
 }

@@ -228,6 +228,31 @@ fn a_capped_vgpu_gets_no_more_than_its_cap_even_alone() {
 }
 
 #[test]
+fn mcdm_11_another_share_and_timeout_hold_from_the_next_decision_on() {
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+    let change = |world: &mut World, engine, timeout, share| {
+        world.turns.change(engine, timeout, share, Duration::ZERO);
+    };
+    // One that has gone is not there to be changed.
+    change(&mut world, C, None, Share::default());
+    change(&mut world, A, Some(TIMEOUT), Share { weight: 300, ..Share::default() });
+    world.set(A, Phase::Want);
+    world.set(B, Phase::Want);
+    let had = world.run(Duration::from_secs(1), Duration::from_micros(200));
+    assert!((share(&had, A) - 0.75).abs() < 0.0375, "{had:?}");
+    let mut world = World::new(&[(A, NodeKind::Compute), (B, NodeKind::Compute)]);
+    change(&mut world, A, Some(TIMEOUT / 2), Share::default());
+    world.set(A, Phase::Want);
+    let _given = world.decide(0);
+    world.set(B, Phase::Want);
+    let _woken = world.decide(1);
+    assert_eq!(world.decide(100), [Operation::Revoke(A)]);
+    let limit = 100 + u64::try_from(TIMEOUT.as_millis()).unwrap() / 2;
+    assert_eq!(world.decide(limit - 1), []);
+    assert_eq!(world.decide(limit), [Operation::Hung(A)]);
+}
+
+#[test]
 fn pre_65_mcdm_12_realtime_work_delays_no_other_vgpu_without_a_grant() {
     let granted = Share { highest_band: Band::Realtime, ..Share::default() };
     for (share, is_at_once) in [(granted, true), (Share::default(), false)] {

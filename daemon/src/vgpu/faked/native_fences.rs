@@ -6,8 +6,12 @@ use campanile_protocol::control::native_fence::CREATE_NATIVE_FENCE;
 use campanile_protocol::control::native_fence::CreateNativeFence;
 use campanile_protocol::control::native_fence::NATIVE_FENCE_DEFAULT;
 use campanile_protocol::control::native_fence::NATIVE_FENCE_INTRA_GPU;
+use campanile_protocol::control::native_fence::NativeFenceValue;
 use campanile_protocol::control::native_fence::OPEN_NATIVE_FENCE;
 use campanile_protocol::control::native_fence::OpenNativeFence;
+use campanile_protocol::control::native_fence::QUERY_NATIVE_FENCE;
+use campanile_protocol::control::native_fence::SIGNAL_NATIVE_FENCE;
+use campanile_protocol::control::native_fence::WAIT_NATIVE_FENCE;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
@@ -91,4 +95,35 @@ fn ums_142_a_fence_that_was_closed_is_leaving_until_engines_have_let_go() {
     assert_eq!(world.session.vm.fences.find(global), Named::Nothing);
     let again = OpenNativeFence { global, va: VA };
     assert_eq!(world.call(2, OPEN_NATIVE_FENCE, again.as_bytes()).0, Status::InvalidHandle.word());
+}
+
+#[test]
+fn ums_135_ums_139_a_signal_of_a_process_is_what_others_read_and_ends_the_waits_for_it_and_for_no_other() {
+    let mut world = world();
+    let [local, shared] = create(&mut world, NATIVE_FENCE_DEFAULT, VA);
+    let [other, _] = create(&mut world, NATIVE_FENCE_DEFAULT, VA + (1 << 20));
+    let open = OpenNativeFence { global: shared, va: VA };
+    let of_second = Handle(world.ok(2, OPEN_NATIVE_FENCE, open.as_bytes())[0]);
+    settle(&mut world);
+    let wait = |world: &mut World, of, fence, value| {
+        world.ask(of, WAIT_NATIVE_FENCE, NativeFenceValue { fence, value }.as_bytes())
+    };
+    let waits = [(2, of_second, 7), (2, of_second, 8), (1, other, 7)]
+        .map(|(of, fence, value)| wait(&mut world, of, fence, value));
+    let status = |world: &World, asked| world.answer(asked).map(|(status, _)| status);
+    assert_eq!(waits.map(|of| status(&world, of)), [None; 3]);
+    let signal = NativeFenceValue { fence: local, value: 7 };
+    assert_eq!(world.call(1, SIGNAL_NATIVE_FENCE, signal.as_bytes()).0, Status::Ok.word());
+    assert_eq!(waits.map(|of| status(&world, of)), [Some(Status::Ok.word()), None, None]);
+    let query = message::Named { handle: of_second };
+    assert_eq!(world.ok(2, QUERY_NATIVE_FENCE, query.as_bytes())[0], 7);
+    let query = message::Named { handle: other };
+    assert_eq!(world.ok(1, QUERY_NATIVE_FENCE, query.as_bytes())[0], 3);
+    // A handle of another process is none.
+    let foreign = NativeFenceValue { fence: Handle(local.0 ^ 1 << 32), value: 9 };
+    assert_eq!(world.call(2, SIGNAL_NATIVE_FENCE, foreign.as_bytes()).0, Status::InvalidHandle.word());
+    // With the handle end the waits through it.
+    world.named(2, CLOSE_NATIVE_FENCE, of_second);
+    assert_eq!(status(&world, waits[1]), Some(Status::InvalidHandle.word()));
+    assert_eq!(status(&world, waits[2]), None);
 }

@@ -145,3 +145,20 @@ fn a_record_has_no_more_bytes_and_runs_than_a_frame_holds_and_nothing_is_left_ou
         assert_eq!(drain(&mut dirty), [bits, vec![]]);
     }
 }
+
+#[test]
+fn dirty_06_a_record_is_full_of_whole_bits_before_the_next_begins() {
+    for (scale, pages, expected) in
+        [(1, 600, vec![256, 256, 88]), (3, 600, vec![255, 255, 90]), (16, 600, vec![256, 256, 88])]
+    {
+        let bits: Vec<u64> = (0..u64::div_ceil(pages, scale)).collect();
+        let [vram, evicted] = [Memory::new(pages, scale, &bits), Memory::new(1, 1, &[])];
+        let mut dirty = DirtyBitmap::begin([&vram, &evicted]).unwrap();
+        let mut lengths = Vec::new();
+        while let Some(batch) = dirty.next_batch() {
+            assert_eq!(batch.ranges.len(), 1);
+            lengths.push(batch.bytes() as u64 / PAGE);
+        }
+        assert_eq!(lengths, expected, "{scale} pages a bit");
+    }
+}

@@ -1,4 +1,5 @@
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use super::*;
@@ -159,4 +160,53 @@ fn what_was_sent_adds_up() {
     let both = one.plus(one);
     assert_eq!(both, Sent { records: 2, pages: 4, zero_pages: 6, wire_bytes: 8, microseconds: 10 });
     assert_eq!((both.bytes(), both.time()), (4 * PAGE, Duration::from_micros(10)));
+}
+
+#[test]
+fn no_more_is_sent_than_the_bandwidth_allows() {
+    let begun = Instant::now();
+    let pace = Mutex::new(Pace::new(1000, begun));
+    // Each of the last two waits for the one before it.
+    (0..3).for_each(|_| wait(&pace, 10, &AtomicBool::new(false)));
+    assert!(begun.elapsed() >= Duration::from_millis(20));
+    // Of 16 MiB the first 50 ms are free, and the last record is owed.
+    let rate = 100 << 20;
+    let pace = Mutex::new(Pace::new(rate, Instant::now()));
+    let (sent, ..) = pass(&[(0, 0)], ALL, Some(&pace));
+    assert!(sent.unwrap().time() >= Duration::from_millis(90));
+}
+
+fn lines() -> [Line; 2] {
+    let (source, target) = UnixStream::pair().unwrap();
+    [source, target].map(|stream| Line::new(Box::new(stream), Duration::from_secs(600)).unwrap())
+}
+
+#[test]
+fn a_pass_is_over_when_the_target_says_so_of_that_pass() {
+    for (answer, is_over) in [
+        (Message::PassDone { pass: 7 }, true),
+        (Message::PassDone { pass: 6 }, false),
+        (Message::PassEnd { pass: 7 }, false),
+    ] {
+        let [mut source, mut target] = lines();
+        target.send(&answer).unwrap();
+        let sequence = Sink::next_sequence(&source);
+        let outcome = source.finish_pass(7);
+        assert_eq!(outcome.is_ok(), is_over, "{answer:?}");
+        assert_eq!(Sink::next_sequence(&source), sequence + 1);
+        assert_eq!(target.hear().unwrap(), Message::PassEnd { pass: 7 });
+        if let Err(error) = outcome {
+            assert!(error.to_string().contains("after pass 7"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_target_that_says_something_amid_a_pass_ends_it_before_the_next_record() {
+    let [mut source, mut target] = lines();
+    target.send(&Message::PassDone { pass: 1 }).unwrap();
+    let sequence = Sink::next_sequence(&source);
+    let error = source.put(&[0; 64]).unwrap_err().to_string();
+    assert!(error.contains("amid a pass"), "{error}");
+    assert_eq!(Sink::next_sequence(&source), sequence, "nothing was sent");
 }

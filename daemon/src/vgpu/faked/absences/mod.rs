@@ -4,3 +4,4 @@ mod guests;
 mod leaving;
 mod names;
 mod returning;
+mod waiting;

@@ -170,11 +170,14 @@ fn blobs_of_guest_pages_come_back_with_other_pages_each_for_one_that_its_process
     assert!(is_away(&world, 1));
     let was = |world: &World, name| world.session.away.kept[&name].blob.allocation;
     let old = right.map(|it| was(&world, it.name));
+    let backing = |world: &World, id| world.session.vm.memory.allocations.get(id).unwrap().backing;
+    let new = [50, 51].map(|resource| backing(&world, world.session.vm.memory.blobs[&resource].allocation));
     let asked = world.ask(7, ATTACH_DEVICE, &body(&right));
     (0..3).for_each(|_| world.turn(0));
     assert_eq!(world.answer(Asked { of: 1, ..asked }).map(|(status, _)| status), Some(Status::Ok.word()));
     // What had the old pages has the new ones; what did not come back is gone, of this process alone.
     assert_eq!([50, 51].map(|resource| world.session.vm.memory.blobs[&resource].allocation), old);
+    assert_eq!(old.map(|id| backing(&world, id)), new);
     assert!(world.session.away.kept.values().all(|kept| kept.owner == GuestProcess::new(2)));
     // All goes when all is given up.
     for resource in [40, 41, 50, 51, 52, 53] {
