@@ -160,3 +160,21 @@ fn ums_25_a_queue_is_ordinary_or_user_mode_and_other_flags_are_refused() {
     assert_eq!(end(&mut world, message::DESTROY_QUEUE, queue), Status::Ok.word());
     assert_eq!(world.session.vm.objects.device(1).unwrap().contexts.get(context).unwrap().queues, 2);
 }
+
+#[test]
+fn ums_109_a_context_that_is_resumed_before_it_is_off_the_gpu_has_its_own_suspends_refused_and_no_others() {
+    let (mut world, context, _) = world();
+    let other = world.context(1);
+    world.open(2);
+    let foreign = world.context(2);
+    assert_eq!(foreign, context, "another process may have the same handle");
+    let suspends = [(1, context), (1, other), (2, foreign)]
+        .map(|(of, handle)| world.named(of, message::SUSPEND_CONTEXT, handle));
+    let none = Handle(context.0 ^ 1 << 32);
+    assert_eq!(end(&mut world, message::RESUME_CONTEXT, none), Status::InvalidHandle.word());
+    assert_eq!(suspends.map(|of| status(&world, of)), [None; 3]);
+    assert_eq!(end(&mut world, message::RESUME_CONTEXT, context), Status::Ok.word());
+    assert_eq!(suspends.map(|of| status(&world, of)), [Some(Status::Busy.word()), None, None]);
+    world.turn(0);
+    assert_eq!(suspends[1..].iter().map(|of| status(&world, *of)).collect::<Vec<_>>(), [Some(0); 2]);
+}

@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::fake::Ran;
+use campanile_host_gpu::engine::address::node_index;
+use campanile_host_gpu::engine::address::node_ordinal;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateContext;
 use campanile_protocol::control::message::CreateQueue;
@@ -12,15 +14,21 @@ use campanile_protocol::control::message::Submit;
 use campanile_protocol::control::message::WaitFence;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page;
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::hw_queue::HW_EXEMPT;
 use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::MAX_DMA_BUFFER;
+use campanile_protocol::queue::doorbell::DoorbellModel;
+use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use super::world::COPY;
 use super::world::World;
+use crate::vgpu::config::Config;
 use crate::vgpu::objects::process::MAX_WAITS;
+use crate::vgpu::testing::shared;
 
 /// The process of the tests, which is not the first of its engine.
 const OF: u32 = 2;
@@ -167,4 +175,39 @@ fn ums_109_suspends_of_a_context_that_runs_nothing_are_answered_at_once_and_coun
     assert_eq!(ran(&world).len(), 1);
     let none = world.named(OF, message::SUSPEND_CONTEXT, Handle(context.0 ^ 1 << 32));
     assert_eq!(world.answer(none).map(|(status, _)| status), Some(Status::InvalidHandle.word()));
+}
+
+#[test]
+fn mcdm_38_an_engine_is_told_where_the_page_and_the_tables_of_a_process_lie() {
+    for is_global in [false, true] {
+        let mut world = World::with(|config| {
+            let mut modes = config.doorbell_modes;
+            if is_global {
+                modes.0[node_index(COPY.node)].model = DoorbellModel::Global;
+            }
+            Config { doorbell_modes: modes, ..config }
+        });
+        for of in [1, OF] {
+            world.open(of);
+            world.context(of);
+        }
+        let device = world.session.vm.objects.device(OF).unwrap();
+        let mut bytes = [0; size_of::<ProcessEntry>()];
+        let place = block::process(device.presence[COPY.index()].unwrap());
+        shared(&world.session, COPY).slice(place, bytes.len() as u64).unwrap().copy_to(&mut bytes);
+        let entry = ProcessEntry::read_from_bytes(&bytes).unwrap();
+        let ordinal = node_ordinal(COPY.node);
+        let expected = ProcessEntry {
+            generation: entry.generation,
+            root: device.root.0,
+            page_va: device.page.va,
+            global_cell: if is_global { device_page::global_cell(0, ordinal) } else { 0 },
+            summary: device_page::summary(0, ordinal),
+            area_root: world.session.vm.memory.areas.root().0,
+            area_va: device.area.map_or(0, |area| area.va),
+        };
+        assert_eq!(entry, expected);
+        let other = world.session.vm.objects.device(1).unwrap();
+        assert!(entry.generation != 0 && entry.page_va != 0 && other.root != device.root);
+    }
 }
