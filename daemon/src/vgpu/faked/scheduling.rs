@@ -109,7 +109,7 @@ fn pre_63_pre_64_pre_66_properties_up_to_their_limits_are_told_to_the_engine() {
 }
 
 #[test]
-fn pre_62_pre_63_pre_64_pre_66_what_lies_beyond_a_limit_is_refused_and_changes_nothing() {
+fn pre_62_pre_63_pre_64_what_lies_beyond_a_limit_is_refused_and_changes_nothing() {
     let (mut world, context, _) = world(Band::Realtime);
     let usual = asked_for(context);
     let over = scheduling::MAX_TIME + 1;
