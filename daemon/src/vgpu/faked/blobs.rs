@@ -1,5 +1,8 @@
 //! Blobs as fronts ask for them, and lists of mappings: what is refused, and that it changes nothing.
 
+use std::sync::Arc;
+
+use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::control::memory::List;
 use campanile_protocol::control::memory::MAP_LIST;
@@ -9,10 +12,14 @@ use campanile_protocol::control::message::MAP_WRITABLE;
 use campanile_protocol::control::message::MapMemory;
 use campanile_protocol::control::message::UnmapMemory;
 use campanile_protocol::control::status::Status;
+use campanile_protocol::virtio_gpu::blob::MemEntry;
+use vm_memory::FileOffset;
+use vm_memory::GuestAddress;
 use zerocopy::Immutable;
 use zerocopy::IntoBytes;
 
 use super::world::World;
+use crate::guest_ram::memory::GuestRam;
 use crate::vgpu::objects::refusal::Refusal;
 use crate::vgpu::objects::timeline::Token;
 
@@ -76,13 +83,25 @@ fn a_blob_of_video_memory_that_is_retired_is_due_at_once_and_gone() {
 #[test]
 fn a_blob_that_the_window_does_not_show_is_not_taken_out_of_it() {
     let mut world = world();
-    world.context(1);
-    world.turn(0);
     assert_eq!(world.session.blobs().unmap_blob(102, Token(1)), Err(Refusal::Resource));
     assert_eq!(world.session.blobs().unmap_blob(100, Token(1)), Err(Refusal::Parameter));
-    world.session.blobs().create_vram_blob(103, PAGE_SIZE, true).unwrap();
-    assert_eq!(world.session.blobs().map_blob(103, 0, Token(2)), Ok(()));
-    assert_eq!(world.session.blobs().unmap_blob(103, Token(3)), Err(Refusal::Parameter), "it is just coming");
+}
+
+#[test]
+fn a_blob_of_the_guests_own_pages_has_as_many_bytes_as_it_names_and_no_more_than_its_memory() {
+    const PAGES: u64 = 4;
+    let mut world = world();
+    let file = Some(FileOffset::new(create_memfd("ram", PAGES * PAGE_SIZE).unwrap(), 0));
+    let ranges = [(GuestAddress(0), usize::try_from(PAGES * PAGE_SIZE).unwrap(), file)];
+    world.session.set_guest_memory(Arc::new(GuestRam::from_ranges_with_files(ranges).unwrap()));
+    let page = |address: u64| MemEntry { address, length: 4096, padding: 0 };
+    let of = |count: u64| (0..count).map(|index| page(index % PAGES * PAGE_SIZE)).collect::<Vec<_>>();
+    let mut create = |resource, pages: u64, named: u64| {
+        world.session.blobs().create_guest_blob(resource, pages * PAGE_SIZE, &of(named), Token(1))
+    };
+    assert_eq!([create(200, 2, 1), create(200, 2, 3)], [Err(Refusal::Parameter); 2], "not what it names");
+    assert_eq!(create(200, PAGES + 1, PAGES + 1), Err(Refusal::Parameter), "a page twice");
+    assert_eq!([create(200, PAGES, PAGES), create(201, 1, 1)], [Ok(()); 2]);
 }
 
 #[test]

@@ -203,3 +203,15 @@ fn an_engine_that_breaks_the_protocol_of_its_grant_word_is_reset_whatever_the_po
         assert!(!world.session.vm.engines[COPY.index()].is_held);
     }
 }
+
+#[test]
+fn moves_of_memory_wait_for_no_copy_engine_that_never_comes_up() {
+    for (node, kind, is_available) in [(1, NodeKind::Copy, false), (0, NodeKind::Compute, true)] {
+        let mut world = world(|config| config);
+        let create = CreateContext { node, engine_affinity: 1, flags: 0, reserved: 0 };
+        world.ask(1, message::CREATE_CONTEXT, create.as_bytes());
+        world.fakes.conduct(kind, Conduct::Dies);
+        world.look();
+        assert_eq!(world.session.vm.engines.moves.is_available(), is_available, "{kind:?}");
+    }
+}

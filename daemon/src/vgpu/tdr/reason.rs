@@ -71,6 +71,13 @@ mod tests {
     }
 
     #[test]
+    fn tdr_74_each_reason_is_counted_at_a_place_of_its_own() {
+        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), place, "{reason:?}");
+        }
+    }
+
+    #[test]
     fn tdr_74_each_reason_is_told_in_words() {
         let names = [Reason::Forced, Reason::EngineTimeout, Reason::PromotedToAdapter, Reason::InvalidFence];
         let words = ["forced", "engine timeout", "engine timeout promoted to adapter reset", "invalid fence"];

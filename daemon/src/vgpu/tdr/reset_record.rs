@@ -281,10 +281,16 @@ impl Recovery<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
+    use campanile_host_gpu::adapter::Adapter;
+    use campanile_host_gpu::adapter::debug_info::DebugInfo;
     use campanile_protocol::device_page::LOSS_COLLATERAL;
     use campanile_protocol::device_page::LOSS_PRIMARY;
+    use campanile_protocol::engine::progress::Progress;
     use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::engine::save_area;
+    use campanile_protocol::engine::saved::Saved;
     use serde_json::Value;
     use serde_json::json;
 
@@ -344,6 +350,41 @@ mod tests {
                 assert_eq!(report["engine"]["hw_queue_head"]["fence_id"], fence_id, "{report}");
             }
             assert_eq!(report["affected"], json!([{ "process": OWNER, "collateral_damage": 0 }]), "{report}");
+        }
+    }
+
+    #[test]
+    fn tdr_81_how_far_a_buffer_was_is_what_its_save_area_says_of_it_and_of_no_other() {
+        let mut session = restored(startable());
+        let buffer = take_buffer(&mut session);
+        give(&mut session, Some((OWNER, buffer)));
+        let of = device(&mut session, OWNER);
+        let rung = of.doorbells.iter().find_map(|(_, it)| Some((it.hw_queue?, it.queue))).unwrap();
+        let context = of.queues.get(rung.1).unwrap().context;
+        let areas = [CONTEXT, context].map(|handle| of.contexts.get(handle).unwrap().area.allocation);
+        let slots = [save_area::KERNEL_MODE_SLOT, save_area::queue_slot(rung.1.index()).1];
+        let saved = [3, 13].map(|at| Saved { at, done_in_packet: 4, grid: [5, 6, 7] });
+        for ((area, slot), (name, saved)) in areas.into_iter().zip(slots).zip([77, 78].into_iter().zip(saved))
+        {
+            let (mapping, start) = session.vm.memory.allocations.view(area).unwrap();
+            for (place, word) in (start + slot..).step_by(8).zip(save_area::slot_words(name, saved)) {
+                mapping.word(place).unwrap().store(word, Ordering::Release);
+            }
+        }
+        for (work, name, expected) in [
+            (Work::HwQueue, Some(77), Some(saved[0])),
+            (Work::UserQueue(rung.0), Some(78), Some(saved[1])),
+            // Something else was put aside, or nothing; nothing runs; a queue that there is not.
+            (Work::HwQueue, Some(78), None),
+            (Work::HwQueue, None, None),
+            (Work::Nothing, Some(77), None),
+            (Work::UserQueue(900), Some(78), None),
+        ] {
+            let known = session.vm.engines[COPY.index()].process().unwrap().collect_debug_info();
+            let progress = Progress { work, ..known.progress };
+            let info = DebugInfo { saved: name, progress, ..known };
+            let found = Recovery::of(&mut session.vm).put_aside(COPY, &info);
+            assert_eq!(found, expected, "{work:?}, {name:?}");
         }
     }
 
