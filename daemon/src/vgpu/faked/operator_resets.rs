@@ -1,6 +1,7 @@
 //! Resets that the operator orders, and what follows a hang by the policy of the vGPU.
 
 use campanile_host_gpu::adapter::fake::Conduct;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message;
@@ -214,4 +215,19 @@ fn moves_of_memory_wait_for_no_copy_engine_that_never_comes_up() {
         world.look();
         assert_eq!(world.session.vm.engines.moves.is_available(), is_available, "{kind:?}");
     }
+}
+
+#[test]
+fn engines_are_looked_at_when_it_is_time_and_one_that_owes_nothing_goes_on() {
+    let mut world = world(|config| Config { d3_after: None, ..config });
+    context_on(&mut world, 1, 1);
+    let limit = world.session.vm.config.policy.compile_timeout;
+    let begun = clock::now();
+    while clock::now() <= begun + limit * 3 {
+        let due = world.session.look_at.at.unwrap();
+        world.fakes.step(0);
+        world.pass(due - clock::now());
+        assert!(world.session.look_at.at.is_some_and(|next| next > due), "it was looked at");
+    }
+    assert_eq!((resets(&world), world.fakes.started(), world.is_active(1)), ([0, 0], 1, true));
 }
