@@ -99,6 +99,8 @@ mod tests {
     use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
     use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
     use campanile_protocol::engine::hw_queue::HwResult;
+    use campanile_protocol::engine::scheduling::PREEMPT_LAST_COMPLETED;
+    use campanile_protocol::engine::scheduling::PREEMPT_REPORT;
 
     use crate::vgpu::objects::process::Buffer;
     use crate::vgpu::session::Session;
@@ -114,6 +116,7 @@ mod tests {
     use crate::vgpu::testing::give;
     use crate::vgpu::testing::restored;
     use crate::vgpu::testing::startable;
+    use crate::vgpu::testing::store;
     use crate::vgpu::testing::take_buffer;
 
     fn queued(session: &mut Session) -> Vec<Buffer> {
@@ -246,5 +249,23 @@ mod tests {
         Waits::of(&mut session.vm).release_native_waiters(index);
         let flying = session.vm.engines[COPY.index()].in_flight.iter().filter_map(|flight| flight.owner);
         assert_eq!(flying.map(|(_, buffer)| buffer.order).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn tdr_41_a_preemption_after_the_last_buffer_that_was_given_is_believed() {
+        let (mut session, ids) = with_two();
+        let process = session.vm.engines[COPY.index()].process_mut().unwrap();
+        let Preemption::Requested(number) = process.preempt_command() else { panic!("none is under way") };
+        for (count, id) in (0..).zip(ids) {
+            end(&session, count, id, 0);
+        }
+        store(&session, COPY, PREEMPT_LAST_COMPLETED, ids[1]);
+        store(&session, COPY, PREEMPT_REPORT, number);
+        EngineReports::of(&mut session.vm).collect_completions(COPY);
+        session.settle();
+        let counters = &session.vm.counters;
+        assert_eq!([&counters.engines_reset, &counters.adapters_reset].map(counted), [0, 0]);
+        let process = session.vm.engines[COPY.index()].process().unwrap();
+        assert!(!process.hw_queue.is_preempting());
     }
 }
