@@ -210,3 +210,14 @@ fn a_target_that_says_something_amid_a_pass_ends_it_before_the_next_record() {
     assert!(error.contains("amid a pass"), "{error}");
     assert_eq!(Sink::next_sequence(&source), sequence, "nothing was sent");
 }
+
+#[test]
+fn lm_13_a_sending_thread_has_the_least_weight_and_no_other_thread_loses_its_own() {
+    let weight = || rustix::process::getpriority_process(None).unwrap();
+    let before = weight();
+    let lowered = thread::spawn(move || {
+        lower_priority();
+        weight()
+    });
+    assert_eq!((lowered.join().unwrap(), weight()), (19, before));
+}

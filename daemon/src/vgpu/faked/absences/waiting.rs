@@ -132,3 +132,14 @@ fn a_process_that_comes_back_reads_in_its_page_what_the_daemon_decided() {
     assert_eq!(shown, [0, device_page::DEVICE_ACTIVE]);
     assert!(word(&world, 1, device_page::PAGING_FENCE) <= fence(&world));
 }
+
+#[test]
+fn one_that_has_parked_is_told_nothing_more_until_it_comes_back() {
+    let mut world = world();
+    let mut parked = guest(&mut world, 1);
+    let _there = guests::guest(&mut world, 2);
+    let _asked = leave(&mut world);
+    park(&mut world, &mut parked);
+    stay(&mut world);
+    assert_eq!([1, 2].map(|of| word(&world, of, device_page::LEAVE)), [1, 0]);
+}
