@@ -34,6 +34,10 @@ fn a_minimum_that_changes_is_taken_of_the_host_beyond_what_is_allocated() {
     assert_eq!((b.budget().available, a.budget().available), (70, 50));
     a.release(30);
     assert_eq!((b.budget().available, a.budget().available), (100, 80));
+    // All that it may have can be its minimum.
+    let [whole, other] = pair(200, [quota(10, 100), quota(20, 100)]);
+    whole.set_min(100).unwrap();
+    assert_eq!((whole.quota(), other.budget().available), (quota(100, 100), 100));
 }
 
 #[test]
@@ -163,4 +167,10 @@ fn a_watcher_that_is_gone_is_forgotten() {
         pool.watch(&watcher);
     }
     assert_eq!(pool.watchers.lock().unwrap().len(), 1, "the last, of which nothing was to be told yet");
+    let kept = [(); 2].map(|()| {
+        let watcher: Arc<Watcher> = Arc::new(|| ());
+        pool.watch(&watcher);
+        watcher
+    });
+    assert_eq!(pool.watchers.lock().unwrap().len(), kept.len(), "and those that are there are not");
 }
