@@ -1,5 +1,7 @@
 //! Blobs as fronts ask for them, and lists of mappings: what is refused, and that it changes nothing.
 
+use crate::ids::FrontContext;
+use crate::ids::GuestProcess;
 use std::sync::Arc;
 
 use campanile_host_gpu::memory::vram::create_memfd;
@@ -45,20 +47,30 @@ fn list<T: IntoBytes + Immutable>(argument: u32, entries: &[T]) -> Vec<u8> {
 }
 
 fn mapped(world: &World) -> Vec<u64> {
-    world.session.vm.objects.device(1).unwrap().mappings.keys().copied().filter(|va| *va >= VA).collect()
+    world
+        .session
+        .vm
+        .objects
+        .device(GuestProcess::new(1))
+        .unwrap()
+        .mappings
+        .keys()
+        .copied()
+        .filter(|va| *va >= VA)
+        .collect()
 }
 
 #[test]
 fn what_there_is_not_is_neither_attached_nor_given_up_and_a_name_is_given_up_once() {
     let mut world = world();
     let mut blobs = world.session.blobs();
-    assert_eq!(blobs.attach(1, 102), Err(Refusal::Resource));
-    assert_eq!(blobs.attach(2, 100), Err(Refusal::Context));
-    assert_eq!(blobs.attach(1, 100), Ok(()), "once more is no more");
-    assert_eq!(blobs.detach(2, 100), Err(Refusal::Context));
-    assert_eq!(blobs.detach(1, 102), Err(Refusal::Resource));
-    assert_eq!(blobs.detach(1, 100), Ok(()));
-    assert_eq!(blobs.detach(1, 100), Err(Refusal::Resource));
+    assert_eq!(blobs.attach(FrontContext::new(1), 102), Err(Refusal::Resource));
+    assert_eq!(blobs.attach(FrontContext::new(2), 100), Err(Refusal::Context));
+    assert_eq!(blobs.attach(FrontContext::new(1), 100), Ok(()), "once more is no more");
+    assert_eq!(blobs.detach(FrontContext::new(2), 100), Err(Refusal::Context));
+    assert_eq!(blobs.detach(FrontContext::new(1), 102), Err(Refusal::Resource));
+    assert_eq!(blobs.detach(FrontContext::new(1), 100), Ok(()));
+    assert_eq!(blobs.detach(FrontContext::new(1), 100), Err(Refusal::Resource));
     assert_eq!(blobs.unref_blob(102), Err(Refusal::Resource));
     assert_eq!(blobs.retire_blob(102, Token(1)), Err(Refusal::Resource));
     assert_eq!(blobs.unref_blob(100), Ok(()));
@@ -121,7 +133,7 @@ fn a_list_is_mapped_and_unmapped_whole_or_not_at_all() {
     }
     assert_eq!(world.call(1, MAP_LIST, &list(0, &maps([100, 101]))).0, Status::Ok.word());
     assert_eq!(mapped(&world), [VA, VA + PAGE_SIZE]);
-    let page = world.session.vm.objects.device(1).unwrap().page.va;
+    let page = world.session.vm.objects.device(GuestProcess::new(1)).unwrap().page.va;
     for (argument, vas, expected) in [
         (1, [VA, VA + PAGE_SIZE], Status::InvalidParameter),
         (0, [VA, VA], Status::InvalidAddress),
@@ -132,7 +144,7 @@ fn a_list_is_mapped_and_unmapped_whole_or_not_at_all() {
         assert_eq!(mapped(&world), [VA, VA + PAGE_SIZE]);
     }
     // The device page stays, and what lies beside it need not.
-    let bytes = world.session.vm.objects.device(1).unwrap().mappings[&page].size;
+    let bytes = world.session.vm.objects.device(GuestProcess::new(1)).unwrap().mappings[&page].size;
     let own = UnmapMemory { va: page, size: bytes };
     assert_eq!(world.call(1, message::UNMAP_MEMORY, own.as_bytes()).0, Status::Busy.word());
     assert!(page < VA);

@@ -1,6 +1,12 @@
 //! Doorbells, from CREATE_DOORBELL to what is left of them: what the engine is told, what the guest's page says, and which
 //! of two has a slot.
 
+use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
+use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::ids::DoorbellIndex;
+use campanile_host_gpu::ids::ProcessIndex;
+use campanile_host_gpu::ids::QueueIndex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -93,20 +99,40 @@ fn connect(world: &mut World, rung: &Rung) -> Option<(u32, [u64; 2])> {
 }
 
 fn state(world: &World, rung: &Rung) -> DoorbellState {
-    world.session.vm.objects.device(OF).unwrap().doorbells.get(rung.doorbell).unwrap().state
+    world
+        .session
+        .vm
+        .objects
+        .device(GuestProcess::new(OF))
+        .unwrap()
+        .doorbells
+        .get(rung.doorbell)
+        .unwrap()
+        .state
 }
 
 fn hw_queue(world: &World, rung: &Rung) -> u16 {
-    world.session.vm.objects.device(OF).unwrap().doorbells.get(rung.doorbell).unwrap().hw_queue.unwrap()
+    (world
+        .session
+        .vm
+        .objects
+        .device(GuestProcess::new(OF))
+        .unwrap()
+        .doorbells
+        .get(rung.doorbell)
+        .unwrap()
+        .hw_queue
+        .unwrap())
+    .get()
 }
 
 fn page_word(world: &World, at: u64) -> u64 {
-    let page = world.session.vm.memory.page(&world.session.vm.objects, OF).unwrap();
+    let page = world.session.vm.memory.page(&world.session.vm.objects, GuestProcess::new(OF)).unwrap();
     page.word(at).unwrap().load(Ordering::Acquire)
 }
 
 fn store_page_word(world: &World, at: u64, value: u64) {
-    let page = world.session.vm.memory.page(&world.session.vm.objects, OF).unwrap();
+    let page = world.session.vm.memory.page(&world.session.vm.objects, GuestProcess::new(OF)).unwrap();
     page.word(at).unwrap().store(value, Ordering::Release);
 }
 
@@ -126,7 +152,7 @@ fn ums_33_an_engine_is_told_all_of_a_new_doorbell_and_watches_nothing_yet() {
     let mut world = world(|config| config);
     with_doorbell(&mut world, 100, 0);
     let rung = with_doorbell(&mut world, 102, 0);
-    let device = world.session.vm.objects.device(OF).unwrap();
+    let device = world.session.vm.objects.device(GuestProcess::new(OF)).unwrap();
     let doorbell = device.doorbells.get(rung.doorbell).unwrap();
     let shape = RingShape { ring_va: rung.ring_va, control_va: rung.control_va, entries: ENTRIES };
     assert_eq!((doorbell.shape, doorbell.queue, doorbell.at), (shape, rung.queue, COPY));
@@ -134,16 +160,21 @@ fn ums_33_an_engine_is_told_all_of_a_new_doorbell_and_watches_nothing_yet() {
     let place = block::queue(u32::from(hw_queue(&world, &rung)));
     shared(&world.session, COPY).slice(place, bytes.len() as u64).unwrap().copy_to(&mut bytes);
     let entry = QueueEntry::read_from_bytes(&bytes).unwrap();
-    let (process, context) =
-        (device.presence[COPY.index()].unwrap(), device.contexts.get(rung.context).unwrap().entry.unwrap());
-    assert!(process > 0 && context > 0 && rung.queue.index() > 0, "none is told as what is there by default");
+    let (process, context) = (
+        device.presence[COPY.index()].unwrap(),
+        device.contexts.get(ContextHandle::new(rung.context)).unwrap().entry.unwrap(),
+    );
+    assert!(
+        process > ProcessIndex::new(0) && context > ContextIndex::new(0) && rung.queue.index() > 0,
+        "none is told as what is there by default"
+    );
     let expected = QueueEntry {
         ring_va: rung.ring_va,
         control_va: rung.control_va,
         ring_entries: ENTRIES,
-        process,
+        process: process.get(),
         fence_index: rung.queue.index(),
-        context,
+        context: context.get(),
         ..QueueEntry::default()
     };
     assert_eq!(QueueEntry { generation: 0, ..entry }, expected);
@@ -160,16 +191,23 @@ fn ums_57_ums_61_a_connected_doorbell_is_watched_by_its_cell_and_says_so() {
     let word = DoorbellStatus::Connected.word();
     let connects = |world: &World| counted(&world.session.vm.counters.connects);
     assert_eq!(connect(&mut world, &rung), Some((0, [word, 0])));
-    assert_eq!((state(&world, &rung), shown(&world, &rung)), (DoorbellState::Connected(Place::Own(0)), word));
-    let process = world.session.vm.objects.device(OF).unwrap().presence[COPY.index()].unwrap();
+    assert_eq!(
+        (state(&world, &rung), shown(&world, &rung)),
+        (DoorbellState::Connected(Place::Own(DoorbellIndex::new(0))), word)
+    );
+    let process =
+        world.session.vm.objects.device(GuestProcess::new(OF)).unwrap().presence[COPY.index()].unwrap();
     let cell = u16::try_from(rung.queue.index()).unwrap();
-    let expected = (hw_queue(&world, &rung), u16::try_from(process).unwrap(), cell);
+    let expected = (hw_queue(&world, &rung), u16::try_from(process.get()).unwrap(), cell);
     assert_eq!(watched(&world, 0), Some(expected));
     // It stays where it is, and is answered once more.
     assert_eq!(connect(&mut world, &rung), Some((0, [word, 0])));
     assert_eq!((connects(&world), watched(&world, 1)), (1, None));
     assert_eq!(connect(&mut world, &other), Some((0, [word, 0])));
-    assert_eq!((connects(&world), state(&world, &other)), (2, DoorbellState::Connected(Place::Own(1))));
+    assert_eq!(
+        (connects(&world), state(&world, &other)),
+        (2, DoorbellState::Connected(Place::Own(DoorbellIndex::new(1))))
+    );
     let none = Handle(rung.doorbell.0 ^ 1 << 32);
     let asked = world.named(OF, message::CONNECT_DOORBELL, none);
     assert_eq!(world.answer(asked).map(|(status, _)| status), Some(Status::InvalidHandle.word()));
@@ -209,7 +247,10 @@ fn ums_15_in_the_global_model_each_queue_has_an_entry_and_none_loses_it() {
     }
     for rung in &rungs {
         let queue = hw_queue(&world, rung);
-        assert_eq!(state(&world, rung), DoorbellState::Connected(Place::Shared(u32::from(queue))));
+        assert_eq!(
+            state(&world, rung),
+            DoorbellState::Connected(Place::Shared(DoorbellIndex::new(u32::from(queue))))
+        );
         assert_eq!(watched(&world, u32::from(queue)).map(|(watched, ..)| watched), Some(queue));
     }
     assert_eq!(counted(&world.session.vm.counters.victims), 0);
@@ -232,7 +273,7 @@ fn ums_13_ums_77_a_slot_that_was_just_given_away_is_taken_when_its_time_is_over(
         (state(&world, &first), shown(&world, &first)),
         (DoorbellState::Retry, DoorbellStatus::DisconnectedRetry.word())
     );
-    assert_eq!(state(&world, &second), DoorbellState::Connected(Place::Own(0)));
+    assert_eq!(state(&world, &second), DoorbellState::Connected(Place::Own(DoorbellIndex::new(0))));
     assert_eq!(watched(&world, 0).map(|(queue, ..)| queue), Some(hw_queue(&world, &second)));
     world.pass(Duration::from_millis(1));
     // And back.
@@ -253,7 +294,15 @@ fn ums_126_ums_146_a_doorbell_that_was_rung_ends_when_the_engine_has_looked_for_
         store_page_word(&world, device_page::last_queued(rung.queue.index()), last_queued);
         let asked = world.named(OF, message::DESTROY_DOORBELL, rung.doorbell);
         let waits = last_queued > 0 && is_connected;
-        let is_there = world.session.vm.objects.device(OF).unwrap().doorbells.get(rung.doorbell).is_some();
+        let is_there = world
+            .session
+            .vm
+            .objects
+            .device(GuestProcess::new(OF))
+            .unwrap()
+            .doorbells
+            .get(rung.doorbell)
+            .is_some();
         assert_eq!((world.answer(asked), is_there), (None, waits), "engines have its ring still");
         assert_eq!(shown(&world, &rung), DoorbellStatus::DisconnectedRetry.word());
         assert_eq!(watched(&world, 0), None);
@@ -273,8 +322,18 @@ fn ums_126_ums_146_a_doorbell_that_was_rung_ends_when_the_engine_has_looked_for_
         }
         (0..3).for_each(|_| world.turn(0));
         assert_eq!(world.answer(asked).map(|(status, _)| status), Some(Status::Ok.word()));
-        assert!(world.session.vm.objects.device(OF).unwrap().doorbells.get(rung.doorbell).is_none());
-        assert_eq!(world.session.vm.objects.owner_of_hw_queue(COPY, 0), None);
+        assert!(
+            world
+                .session
+                .vm
+                .objects
+                .device(GuestProcess::new(OF))
+                .unwrap()
+                .doorbells
+                .get(rung.doorbell)
+                .is_none()
+        );
+        assert_eq!(world.session.vm.objects.owner_of_hw_queue(COPY, QueueIndex::new(0)), None);
         let ended = world.named(OF, message::DESTROY_QUEUE, rung.queue);
         assert_eq!(world.answer(ended).map(|(status, _)| status), Some(Status::Ok.word()));
         world.turn(0);

@@ -1,5 +1,7 @@
 //! What guests end, and what may not be ended yet.
 
+use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
 use std::sync::atomic::Ordering;
 
 use campanile_protocol::control::message;
@@ -40,9 +42,10 @@ fn status(world: &World, asked: Asked) -> Option<u32> {
 fn a_context_is_ended_when_its_last_queue_is_and_its_entry_is_free_then() {
     let (mut world, context, queue) = world();
     let second = world.queue(1, context);
-    let entry =
-        |world: &World, handle| world.session.vm.objects.device(1).unwrap().contexts.get(handle)?.entry;
-    let first = entry(&world, context).unwrap();
+    let entry = |world: &World, handle| {
+        world.session.vm.objects.device(GuestProcess::new(1)).unwrap().contexts.get(handle)?.entry
+    };
+    let first = entry(&world, ContextHandle::new(context)).unwrap();
     let another = Handle(context.0 ^ 1 << 32);
     assert_eq!(end(&mut world, message::DESTROY_CONTEXT, another), Status::InvalidHandle.word());
     assert_eq!(end(&mut world, message::DESTROY_CONTEXT, context), Status::Busy.word());
@@ -50,7 +53,16 @@ fn a_context_is_ended_when_its_last_queue_is_and_its_entry_is_free_then() {
     assert_eq!(end(&mut world, message::DESTROY_CONTEXT, context), Status::Busy.word());
     assert_eq!(end(&mut world, message::DESTROY_QUEUE, second), Status::Ok.word());
     let held = world.budget.standing().held;
-    let areas = world.session.vm.objects.device(1).unwrap().contexts.get(context).unwrap().area;
+    let areas = world
+        .session
+        .vm
+        .objects
+        .device(GuestProcess::new(1))
+        .unwrap()
+        .contexts
+        .get(ContextHandle::new(context))
+        .unwrap()
+        .area;
     assert_eq!(end(&mut world, message::DESTROY_CONTEXT, context), Status::Ok.word());
     assert_eq!(end(&mut world, message::DESTROY_CONTEXT, context), Status::InvalidHandle.word());
     (0..3).for_each(|_| world.turn(0));
@@ -58,8 +70,21 @@ fn a_context_is_ended_when_its_last_queue_is_and_its_entry_is_free_then() {
     assert!(now.bytes < held.bytes, "what it was charged comes back");
     // The entry with the engine, and the place on its run list, are for the next one.
     let next = world.context(1);
-    assert_eq!(entry(&world, next), Some(first));
-    assert_eq!(world.session.vm.objects.device(1).unwrap().contexts.get(next).unwrap().area.va, areas.va);
+    assert_eq!(entry(&world, ContextHandle::new(next)), Some(first));
+    assert_eq!(
+        world
+            .session
+            .vm
+            .objects
+            .device(GuestProcess::new(1))
+            .unwrap()
+            .contexts
+            .get(ContextHandle::new(next))
+            .unwrap()
+            .area
+            .va,
+        areas.va
+    );
     let queue = world.queue(1, next);
     world.submit(1, queue, 8);
     world.turn(1);
@@ -122,7 +147,7 @@ fn what_waits_for_a_queue_that_ends_is_refused_and_what_waits_for_another_is_not
     let refused = Some(Status::InvalidHandle.word());
     assert_eq!(waits.map(|of| status(&world, of)), [refused, None, refused]);
     // As its engine does.
-    let page = world.session.vm.memory.page(&world.session.vm.objects, 1).unwrap();
+    let page = world.session.vm.memory.page(&world.session.vm.objects, GuestProcess::new(1)).unwrap();
     page.word(device_page::fence(other.index())).unwrap().store(1, Ordering::Release);
     world.submit(1, other, 8);
     (0..3).for_each(|_| world.turn(1));
@@ -149,8 +174,11 @@ fn ums_25_a_queue_is_ordinary_or_user_mode_and_other_flags_are_refused() {
     ] {
         assert_eq!(create(&mut world, context, flags, reserved), expected.word(), "{flags:#x} {reserved}");
     }
-    let device = world.session.vm.objects.device(1).unwrap();
-    assert_eq!((device.queues.iter().count(), device.contexts.get(context).unwrap().queues), (3, 3));
+    let device = world.session.vm.objects.device(GuestProcess::new(1)).unwrap();
+    assert_eq!(
+        (device.queues.iter().count(), device.contexts.get(ContextHandle::new(context)).unwrap().queues),
+        (3, 3)
+    );
     // A user-mode queue takes no buffers by message, and ends though it never had a doorbell.
     let create = CreateQueue { context, flags: QUEUE_USER_MODE_SUBMISSION, reserved: 0 };
     let user_mode = Handle(world.ok(1, message::CREATE_QUEUE, create.as_bytes())[0]);
@@ -158,7 +186,19 @@ fn ums_25_a_queue_is_ordinary_or_user_mode_and_other_flags_are_refused() {
     assert_ne!(status(&world, submitted), Some(Status::Ok.word()));
     assert_eq!(end(&mut world, message::DESTROY_QUEUE, user_mode), Status::Ok.word());
     assert_eq!(end(&mut world, message::DESTROY_QUEUE, queue), Status::Ok.word());
-    assert_eq!(world.session.vm.objects.device(1).unwrap().contexts.get(context).unwrap().queues, 2);
+    assert_eq!(
+        world
+            .session
+            .vm
+            .objects
+            .device(GuestProcess::new(1))
+            .unwrap()
+            .contexts
+            .get(ContextHandle::new(context))
+            .unwrap()
+            .queues,
+        2
+    );
 }
 
 #[test]

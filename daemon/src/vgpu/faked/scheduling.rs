@@ -1,5 +1,7 @@
 //! What guests ask for of their contexts' turns: what is refused, what engines are told, and which buffer comes next.
 
+use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
 use std::time::Duration;
 
 use campanile_host_gpu::engine::properties::parameters;
@@ -34,9 +36,19 @@ fn world(highest_band: Band) -> (World, Handle, Handle) {
 
 /// What the engine was told of a context.
 fn told(world: &World, of: u32, context: Handle) -> Parameters {
-    let entry = world.session.vm.objects.device(of).unwrap().contexts.get(context).unwrap().entry.unwrap();
+    let entry = world
+        .session
+        .vm
+        .objects
+        .device(GuestProcess::new(of))
+        .unwrap()
+        .contexts
+        .get(ContextHandle::new(context))
+        .unwrap()
+        .entry
+        .unwrap();
     let mut bytes = [0; size_of::<ContextProperties>()];
-    let place = campanile_protocol::engine::scheduling::properties(entry);
+    let place = campanile_protocol::engine::scheduling::properties(entry.get());
     shared(&world.session, COPY).slice(place, bytes.len() as u64).unwrap().copy_to(&mut bytes);
     parameters(&ContextProperties::read_from_bytes(&bytes).unwrap())
 }
@@ -159,7 +171,7 @@ fn pre_65_a_band_above_what_the_operator_granted_is_refused_and_the_highest_gran
         let is_realtime = *granted == Band::Realtime;
         let expected = if is_realtime { Status::Ok } else { Status::NotPermitted };
         assert_eq!(set_class(&mut world, scheduling::CLASS_REALTIME, 0), expected.word());
-        let class = world.session.vm.objects.device(1).unwrap().class;
+        let class = world.session.vm.objects.device(GuestProcess::new(1)).unwrap().class;
         assert_eq!(class.number() == scheduling::CLASS_REALTIME, is_realtime);
     }
 }

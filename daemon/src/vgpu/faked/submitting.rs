@@ -1,5 +1,9 @@
 //! Ordinary buffers, from SUBMIT to the engine: what is refused, and what the engine is told of each.
 
+use crate::ids::GuestProcess;
+use crate::vgpu::objects::ids::ContextHandle;
+use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::ids::ProcessIndex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -85,15 +89,23 @@ fn an_engine_is_told_whose_a_buffer_is_and_what_it_signals() {
     let exempt = Handle(world.ok(OF, message::CREATE_QUEUE, create.as_bytes())[0]);
     world.submit(OF, exempt, 1600);
     (0..3).for_each(|_| world.turn(2));
-    let device = world.session.vm.objects.device(OF).unwrap();
-    let (process, entry) =
-        (device.presence[COPY.index()].unwrap(), device.contexts.get(context).unwrap().entry.unwrap());
-    assert!(process > 0 && entry > 0 && queue.index() > 0, "none is what is there by default");
+    let device = world.session.vm.objects.device(GuestProcess::new(OF)).unwrap();
+    let (process, entry) = (
+        device.presence[COPY.index()].unwrap(),
+        device.contexts.get(ContextHandle::new(context)).unwrap().entry.unwrap(),
+    );
+    assert!(
+        process > ProcessIndex::new(0) && entry > ContextIndex::new(0) && queue.index() > 0,
+        "none is what is there by default"
+    );
     let all = ran(&world);
     let told = |it: &HwSubmission| (it.process, it.context, it.fence_index, it.fence_value, it.flags);
     assert_eq!(
         all.iter().map(told).collect::<Vec<_>>(),
-        [(process, entry, queue.index(), 1, 0), (process, entry, exempt.index(), 1, HW_EXEMPT)]
+        [
+            (process.get(), entry.get(), queue.index(), 1, 0),
+            (process.get(), entry.get(), exempt.index(), 1, HW_EXEMPT)
+        ]
     );
     assert_eq!(all.iter().map(|it| (it.buffer_va, it.length)).collect::<Vec<_>>(), [(800, 8), (1600, 8)]);
     assert!(all[0].number < all[1].number && all[0].fence_id < all[1].fence_id);
@@ -110,7 +122,7 @@ fn waits_of_one_process_are_bounded_and_each_is_for_its_own_value() {
         world.session.take_due();
         world.answer(asked).map(|(status, _)| status)
     };
-    let page = world.session.vm.memory.page(&world.session.vm.objects, OF).unwrap();
+    let page = world.session.vm.memory.page(&world.session.vm.objects, GuestProcess::new(OF)).unwrap();
     page.word(device_page::fence(queue.index())).unwrap().store(5, Ordering::Release);
     assert_eq!(wait(&mut world, queue, 5), Some(0), "it is there");
     assert_eq!((wait(&mut world, queue, 6), wait(&mut world, other, 5)), (None, None));
@@ -118,7 +130,7 @@ fn waits_of_one_process_are_bounded_and_each_is_for_its_own_value() {
         assert_eq!(wait(&mut world, other, 5), None);
     }
     assert_eq!(wait(&mut world, other, 5), Some(Status::OutOfResources.word()));
-    assert_eq!(world.session.vm.objects.device(OF).unwrap().waits.len(), MAX_WAITS);
+    assert_eq!(world.session.vm.objects.device(GuestProcess::new(OF)).unwrap().waits.len(), MAX_WAITS);
 }
 
 #[test]
@@ -137,14 +149,14 @@ fn tdr_09_tdr_10_a_context_is_of_one_engine_that_there_is() {
         let (status, _) = world.call(OF, message::CREATE_CONTEXT, message.as_bytes());
         assert_eq!(status, expected.word(), "{message:?}");
     }
-    assert_eq!(world.session.vm.objects.device(OF).unwrap().contexts.iter().count(), 3);
+    assert_eq!(world.session.vm.objects.device(GuestProcess::new(OF)).unwrap().contexts.iter().count(), 3);
 }
 
 #[test]
 fn ums_04_a_new_queue_says_where_its_fence_lies_which_begins_anew() {
     let (mut world, context, _) = world();
-    let page = world.session.vm.memory.page(&world.session.vm.objects, OF).unwrap();
-    let (index, va) = (2, world.session.vm.objects.device(OF).unwrap().page.va);
+    let page = world.session.vm.memory.page(&world.session.vm.objects, GuestProcess::new(OF)).unwrap();
+    let (index, va) = (2, world.session.vm.objects.device(GuestProcess::new(OF)).unwrap().page.va);
     let words = [device_page::fence(index), device_page::last_queued(index)];
     for at in words {
         page.word(at).unwrap().store(77, Ordering::Release);
@@ -191,9 +203,9 @@ fn mcdm_38_an_engine_is_told_where_the_page_and_the_tables_of_a_process_lie() {
             world.open(of);
             world.context(of);
         }
-        let device = world.session.vm.objects.device(OF).unwrap();
+        let device = world.session.vm.objects.device(GuestProcess::new(OF)).unwrap();
         let mut bytes = [0; size_of::<ProcessEntry>()];
-        let place = block::process(device.presence[COPY.index()].unwrap());
+        let place = block::process((device.presence[COPY.index()].unwrap()).get());
         shared(&world.session, COPY).slice(place, bytes.len() as u64).unwrap().copy_to(&mut bytes);
         let entry = ProcessEntry::read_from_bytes(&bytes).unwrap();
         let ordinal = node_ordinal(COPY.node);
@@ -207,7 +219,7 @@ fn mcdm_38_an_engine_is_told_where_the_page_and_the_tables_of_a_process_lie() {
             area_va: device.area.map_or(0, |area| area.va),
         };
         assert_eq!(entry, expected);
-        let other = world.session.vm.objects.device(1).unwrap();
+        let other = world.session.vm.objects.device(GuestProcess::new(1)).unwrap();
         assert!(entry.generation != 0 && entry.page_va != 0 && other.root != device.root);
     }
 }

@@ -373,7 +373,7 @@ mod tests {
         }
         for (work, name, expected) in [
             (Work::HwQueue, Some(77), Some(saved[0])),
-            (Work::UserQueue(rung.0), Some(78), Some(saved[1])),
+            (Work::UserQueue(rung.0.get()), Some(78), Some(saved[1])),
             // Something else was put aside, or nothing; nothing runs; a queue that there is not.
             (Work::HwQueue, Some(78), None),
             (Work::HwQueue, None, None),

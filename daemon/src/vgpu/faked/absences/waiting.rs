@@ -1,5 +1,6 @@
 //! What is waited for while processes go and come back, what is counted of it, and what is refused meanwhile.
 
+use crate::ids::GuestProcess;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::fake::Conduct;
@@ -111,15 +112,15 @@ fn a_process_that_parks_or_has_parked_has_nothing_more_done_and_another_has() {
         assert_eq!(status, Some(expected.word()), "{of}");
     }
     let count = |of| world.session.vm.objects.device(of).unwrap().contexts.iter().count();
-    assert_eq!([1, 2, 3].map(count), [1, 1, 2]);
+    assert_eq!([1, 2, 3].map(GuestProcess::new).map(count), [1, 1, 2]);
 }
 
 #[test]
 fn a_process_that_comes_back_reads_in_its_page_what_the_daemon_decided() {
     let mut world = world();
     let guest = away(&mut world, 1);
-    let fence = |world: &World| world.session.vm.objects.device(1).unwrap().paging.done();
-    let page = world.session.vm.memory.page(&world.session.vm.objects, 1).unwrap();
+    let fence = |world: &World| world.session.vm.objects.device(GuestProcess::new(1)).unwrap().paging.done();
+    let page = world.session.vm.memory.page(&world.session.vm.objects, GuestProcess::new(1)).unwrap();
     // What the guest stores while it is away does not count.
     for at in [device_page::PAGING_FENCE, device_page::LEAVE, device_page::DEVICE_STATUS] {
         page.word(at).unwrap().store(77, std::sync::atomic::Ordering::Release);
