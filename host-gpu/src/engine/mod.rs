@@ -3,8 +3,9 @@
 //! ```text
 //!   daemon                         engine process (`campanile engine`)
 //!   ──────                         ───────────────────────────────────
-//!   channel (socket) ────────────▶ control thread: segments, kernels ──┐ commands
-//!                                  secondary pipelines' thread ──────────┤
+//!   channel (socket) ────────────▶ control thread: segments, moves ────┐ commands
+//!                                     └─▶ compiler's thread: kernels ──┤
+//!                                  secondary pipelines' thread ────────┤
 //!   shared block ────────────────▶ execution thread ◀──────────────────┘
 //!     doorbell slots, tables         watch ▶ collect rings ▶ fetch ▶ run buffer ▶ fence
 //!     HW queue                       idle ▶ spin ▶ F1 or nap on the wake eventfd
