@@ -125,7 +125,7 @@ fn long_kernel() -> String {
 }
 
 #[test]
-fn mcdm_06_memory_of_another_process_waits_for_no_kernel_that_is_compiled() {
+fn memory_of_another_process_waits_for_no_kernel_that_is_compiled() {
     let daemon = Daemon::with(&["--tdr-timeout", "600000", "--compile-timeout", "600000"]);
     let vm = daemon.vm(0);
     let (compiles, other) = (process(&vm), process(&vm));
