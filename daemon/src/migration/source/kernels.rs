@@ -16,6 +16,10 @@ use crate::migration::passes::pace::Pace;
 use crate::migration::passes::pass::wait;
 use crate::vgpu::objects::kernel_board::KernelBoard;
 
+/// Kernels that one target is sent, at the most, far below what ends a migration there: a guest that makes kernels without end cannot
+/// keep itself from being moved.
+const MOST: usize = 16_384;
+
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelsSent {
@@ -52,7 +56,8 @@ impl KernelsAhead {
         if !self.takes_them {
             return Ok(KernelsSent::default());
         }
-        for (name, source) in board.those(|name| !self.sent.contains(name)) {
+        let room = MOST.saturating_sub(self.sent.len());
+        for (name, source) in board.those(|name| !self.sent.contains(name)).into_iter().take(room) {
             if stop.load(Ordering::Acquire) {
                 break;
             }
@@ -88,6 +93,7 @@ mod tests {
 
     use super::KernelsAhead;
     use super::KernelsSent;
+    use super::MOST;
     use crate::migration::channel::kernel::SentKernel;
     use crate::migration::channel::line::Line;
     use crate::migration::channel::line::Received;
@@ -170,6 +176,18 @@ mod tests {
         assert_eq!(send(&board, false, 1), (KernelsSent { sent: 3, left: 1 }, rest));
         // No more are left than were sent, whatever a target says.
         assert_eq!(send(&board, false, 9), (KernelsSent { sent: 3, left: 3 }, vec![]));
+    }
+
+    #[test]
+    fn a_guest_that_makes_kernels_without_end_is_moved_all_the_same() {
+        let (board, mut lines) = (KernelBoard::default(), lines());
+        let mut ahead = KernelsAhead::to(KERNELS_AHEAD);
+        ahead.sent = (10..).map(|handle| KernelName { root: 1, handle }).take(MOST - 1).collect();
+        put(&board, 1, "last");
+        put(&board, 2, "one more");
+        let (outcome, texts) = send(&mut ahead, &board, &mut lines, false, &Message::Kernels { left: 1 });
+        let most = KernelsSent { sent: MOST as u64, left: 1 };
+        assert_eq!((outcome.unwrap(), texts), (most, vec!["last".to_owned()]));
     }
 
     #[test]
