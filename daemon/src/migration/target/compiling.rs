@@ -236,11 +236,15 @@ fn compile(compiler: &Compiler, shared: &Shared, log: &CodeLog, compiled: &mut u
     let mut process = None;
     while let Some(Waiting { language, entry, bytes, .. }) = shared.next() {
         let kernel = KernelText { language, entry: entry.as_deref(), bytes: &bytes };
-        let outcome = match &mut process {
-            Some(process) => process,
-            none => none.insert(CompileProcess::start(&**launcher, start, log, &shared.stop)?),
-        }
-        .compile(kernel, *limit, &shared.stop);
+        let there = match process.take() {
+            Some(there) => Ok(there),
+            None => CompileProcess::start(&**launcher, start, log, &shared.stop),
+        };
+        let outcome = there.and_then(|mut there| {
+            let outcome = there.compile(kernel, *limit, &shared.stop)?;
+            process = Some(there);
+            Ok(outcome)
+        });
         match outcome {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             outcome => {
