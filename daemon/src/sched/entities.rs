@@ -297,6 +297,7 @@ mod tests {
     use super::Phase;
     use super::Preemption;
     use super::Share;
+    use super::Times;
     use super::WakeSources;
 
     const A: EngineId = EngineId(1);
@@ -477,5 +478,40 @@ mod tests {
         assert_eq!((entities.look(later(9))[&A], yields().0), (Phase::Revoking, 2));
         entities.engines.get_mut(&A).unwrap().note_yield(later(30));
         assert_eq!(yields(), (3, Duration::from_millis(5 + 7 + 30)));
+    }
+
+    #[test]
+    fn what_an_engine_has_had_of_its_node_is_added_up_once_it_is_metered_by_what_is_new_of_it() {
+        let (mut entities, _wake_sources) = entities();
+        let meters = Arc::new(Meters::default());
+        let times = |held, due| {
+            let [held, due] = [held, due].map(Duration::from_millis);
+            Times { held, due, ..Times::default() }
+        };
+        let entity = entities.engines.get_mut(&A).unwrap();
+        entity.set_held(Duration::from_millis(3));
+        entity.meters = Some(Arc::clone(&meters));
+        for held in [5, 9, 9] {
+            entity.set_held(Duration::from_millis(held));
+            assert_eq!((entity.held, meters.times(entity.at)), (Duration::from_millis(held), times(held - 3, 0)));
+        }
+        entity.measure(times(0, 7));
+        assert_eq!(meters.times(entity.at), times(6, 7));
+    }
+
+    #[test]
+    fn an_engine_wants_its_node_or_has_it_unless_it_is_idle_or_sleeps_with_it() {
+        let (entities, _wake_sources) = entities();
+        let wanting = |phase| {
+            let phases = [(A, phase), (B, Phase::Want), (EngineId(9), phase)].into();
+            entities.wanting(&phases).map(|(engine, at, share)| (engine, at.node, share)).collect::<Vec<_>>()
+        };
+        let [first, second] = [A, B].map(|engine| (engine, NodeKind::Copy, Share::default()));
+        for phase in [Phase::Want, Phase::Granted, Phase::Revoking, Phase::Yielded] {
+            assert_eq!(wanting(phase), [first, second], "{phase:?}");
+        }
+        for phase in [Phase::Idle, Phase::Parked] {
+            assert_eq!(wanting(phase), [second], "{phase:?}");
+        }
     }
 }

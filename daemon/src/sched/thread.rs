@@ -516,6 +516,15 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_that_is_given_a_timeout_later_is_watched_from_then_on() {
+        let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
+        let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
+        let engine = Still::start(&supervisor, 0, stuck, None);
+        supervisor.retune(engine.id, TIMEOUT, Share::default());
+        assert_eq!(engine.alarmed().progress, stuck);
+    }
+
+    #[test]
     fn an_engine_that_never_yielded_did_so_at_the_end_of_its_process() {
         let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
         let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
