@@ -291,7 +291,7 @@ fn tdr_57_the_next_process_runs_nothing_before_it_has_the_segments_that_page_tab
         handle.wake.signal();
         // Served after the request to begin.
         let kernel = KernelName { root: 0, handle: round };
-        let request = Request::CreateKernel { kernel, language: 0, entry: None };
+        let request = Request::CreateKernel { kernel, language: 0, entry: None, alone: false };
         bench.engine.request(&request, &[], &[]).unwrap();
         until(
             "a refusal",

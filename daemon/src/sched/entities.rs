@@ -493,7 +493,10 @@ mod tests {
         entity.meters = Some(Arc::clone(&meters));
         for held in [5, 9, 9] {
             entity.set_held(Duration::from_millis(held));
-            assert_eq!((entity.held, meters.times(entity.at)), (Duration::from_millis(held), times(held - 3, 0)));
+            assert_eq!(
+                (entity.held, meters.times(entity.at)),
+                (Duration::from_millis(held), times(held - 3, 0))
+            );
         }
         entity.measure(times(0, 7));
         assert_eq!(meters.times(entity.at), times(6, 7));

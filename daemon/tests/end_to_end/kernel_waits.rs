@@ -1,13 +1,11 @@
 //! Waits in kernel-mode buffers: they hold up their own context, and nobody else.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
 use campanile_guest_driver::buffer::Buffer;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::context::Context;
 use campanile_guest_driver::device::Device;
-use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::kernel_queue::KernelQueue;
 use campanile_guest_driver::kernel_queue::Ticket;
 use campanile_guest_driver::native_fence::FenceKind;
@@ -22,7 +20,6 @@ use crate::raw_queue::copy_guest;
 use crate::raw_queue::wait_for;
 use crate::support::Daemon;
 use crate::support::NEVER;
-use crate::support::until;
 
 /// A process with one kernel-mode queue and memory to mark.
 struct Ordinary {
@@ -107,53 +104,6 @@ fn mcdm_04_mcdm_14_buffers_of_a_context_run_in_order_though_one_was_handed_back(
         guest.queue.wait(gate, Some(NEVER)).unwrap();
         assert_eq!(guest.word(8), u64::from(round), "it saw what the buffer before it stored");
     }
-}
-
-/// Takes the driver's compiler some seconds.
-fn long_kernel() -> String {
-    let statements: String = (0..400)
-        .map(|number| format!("x = fma(x, sin(x + {number}.5), exp2(y)); if (x > {number}.0) {{ y = sqrt(x) + pow(abs(y), 1.{number}); }}\n"))
-        .collect();
-    format!(
-        "@group(0) @binding(0) var<storage, read_write> data: array<f32>;
-         @compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32) {{
-             var x = data[i]; var y = data[i + 1u];
-             {statements}
-             data[i] = x + y;
-         }}"
-    )
-}
-
-#[test]
-fn memory_of_another_process_waits_for_no_kernel_that_is_compiled() {
-    let daemon = Daemon::with(&["--tdr-timeout", "600000", "--compile-timeout", "600000"]);
-    let vm = daemon.vm(0);
-    let (compiles, other) = (process(&vm), process(&vm));
-    // Both nodes have an engine, and know memory of the guest's.
-    let mut warm = Ordinary::new(process(&vm));
-    warm.run(1);
-    compiles.create_kernel(&KernelSource::wgsl("@compute @workgroup_size(1) fn main() {}")).unwrap();
-    let (is_compiled, sent) = (AtomicBool::new(false), vm.commands_sent());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let kernel = compiles.create_kernel(&KernelSource::wgsl(&long_kernel())).unwrap();
-            is_compiled.store(true, Ordering::Release);
-            drop(kernel);
-        });
-        until("the kernel is on its way", || vm.commands_sent() > sent);
-        for _ in 0..4 {
-            // Answered when each engine has mapped it.
-            let buffer = other.create_guest_buffer(1 << 20).unwrap();
-            let context = other.create_context(Node::Compute).unwrap();
-            let mut queue = context.create_kernel_queue().unwrap();
-            let mut commands = CommandBuffer::new();
-            commands.signal(buffer.va(), 5).unwrap();
-            let ticket = queue.submit(&commands).unwrap();
-            queue.wait(ticket, Some(NEVER)).unwrap();
-            assert_eq!(buffer.memory().word(0).unwrap().load(Ordering::Acquire), 5);
-        }
-        assert!(!is_compiled.load(Ordering::Acquire), "it has waited for the kernel");
-    });
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod engine_settings;
 #[path = "../../../host-gpu/src/shader/tests/frame.rs"]
 mod frame;
 mod inside;
+mod kernel_compiles;
 mod kernel_floods;
 mod kernel_names;
 mod kernel_waits;

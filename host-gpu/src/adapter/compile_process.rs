@@ -89,7 +89,8 @@ impl CompileProcess {
         stop: &Event,
     ) -> io::Result<Result<(), String>> {
         let KernelText { language, entry, bytes } = kernel;
-        let create = Request::CreateKernel { kernel: KERNEL, language, entry: entry.map(str::to_owned) };
+        let create =
+            Request::CreateKernel { kernel: KERNEL, language, entry: entry.map(str::to_owned), alone: false };
         match self.engine.ask(&create, bytes, limit, Some(stop))? {
             Response::KernelCreated { .. } => {}
             Response::KernelRefused { reason, .. } => return Ok(Err(reason)),

@@ -71,8 +71,9 @@ impl Successor {
             return false;
         }
         // One that is gone meanwhile is found so when it is to take its place.
-        let is_sent =
-            conversation.send(&Request::CreateKernel { kernel, language, entry }, source, &[]).is_ok();
+        let is_sent = conversation
+            .send(&Request::CreateKernel { kernel, language, entry, alone: false }, source, &[])
+            .is_ok();
         if is_sent {
             ahead.push(kernel);
         }

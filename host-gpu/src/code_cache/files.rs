@@ -68,9 +68,14 @@ impl Files {
         &self.data
     }
 
+    /// The length of the index.
+    pub fn index_bytes(&self) -> Option<u64> {
+        Some(self.index.metadata().ok()?.len())
+    }
+
     /// The next entry that the driver has appended.
     pub fn take_appended(&mut self) -> Option<Vec<u8>> {
-        let end = self.index.metadata().ok()?.len();
+        let end = self.index_bytes()?;
         while self.read + RECORD as u64 <= end {
             let mut record = [0; RECORD];
             self.index.read_exact_at(&mut record, self.read).ok()?;

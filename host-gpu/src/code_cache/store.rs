@@ -96,6 +96,11 @@ impl Store {
         self.keep();
     }
 
+    /// How far the driver has written; none where it keeps nothing any more.
+    pub fn written(&self) -> Option<u64> {
+        if self.has_ended { None } else { self.files.index_bytes() }
+    }
+
     /// How long to wait for something else to do before the next look; none where nothing is expected.
     pub fn next_look(&self) -> Option<Duration> {
         self.look.filter(|_| self.keeps && !self.has_ended)

@@ -1,5 +1,5 @@
-//! What an engine still has to answer. It answers kernels in the order in which it was asked for them, and all else likewise, and says
-//! once, before all else, how its start went: whatever else comes ends it.
+//! What an engine still has to answer. It answers what is of one kernel in the order in which it was asked, of several in any, and all else
+//! in one order; and says once, before all else, how its start went: whatever else comes ends it.
 
 use std::collections::VecDeque;
 
@@ -27,11 +27,19 @@ enum Due {
     Move(u64),
 }
 
-/// Of the thread that compiles, which nothing else waits for.
+/// Of the threads that compile, which nothing else waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DueKernel {
     Created(KernelName),
     Forgotten(KernelName),
+}
+
+impl DueKernel {
+    fn kernel(self) -> KernelName {
+        match self {
+            Self::Created(kernel) | Self::Forgotten(kernel) => kernel,
+        }
+    }
 }
 
 /// The state of the conversation with one process.
@@ -75,10 +83,10 @@ impl Answers {
         }
         let is_due = match response {
             Response::KernelCreated { kernel, .. } | Response::KernelRefused { kernel, .. } => {
-                take(&mut self.kernels, |due| *due == DueKernel::Created(*kernel))
+                take_kernel(&mut self.kernels, DueKernel::Created(*kernel))
             }
             Response::KernelDestroyed { kernel } => {
-                take(&mut self.kernels, |due| *due == DueKernel::Forgotten(*kernel))
+                take_kernel(&mut self.kernels, DueKernel::Forgotten(*kernel))
             }
             Response::SegmentAdded { segment, serial, .. } => {
                 take(&mut self.due, |due| *due == Due::Segment { segment: *segment, serial: *serial })
@@ -101,6 +109,12 @@ impl Answers {
 /// Takes the next of these, where it is the one.
 fn take<T>(due: &mut VecDeque<T>, is_it: impl FnOnce(&mut T) -> bool) -> bool {
     due.pop_front_if(is_it).is_some()
+}
+
+/// Takes this, where it is what comes next of its kernel.
+fn take_kernel(due: &mut VecDeque<DueKernel>, answered: DueKernel) -> bool {
+    let next = due.iter().position(|due| due.kernel() == answered.kernel());
+    next.filter(|next| due[*next] == answered).and_then(|next| due.remove(next)).is_some()
 }
 
 /// A response without its words.
@@ -160,7 +174,7 @@ mod tests {
         answers.asked(&Request::RemoveSegment { segment: 3, serial: 1 });
         answers.asked(&match which {
             0 | 1 => Request::AddSegment { segment: 3, serial: 2, runs: 1 },
-            2 | 3 => Request::CreateKernel { kernel: KERNEL, language: 1, entry: None },
+            2 | 3 => Request::CreateKernel { kernel: KERNEL, language: 1, entry: None, alone: false },
             _ => Request::DestroyKernel { kernel: KERNEL },
         });
         answers
@@ -179,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_is_taken_once_for_what_was_asked_next() {
+    fn each_answer_is_taken_once_for_what_was_asked() {
         let right = answers_of(KERNEL, 3, 2);
         for (due, answer) in right.iter().enumerate() {
             let mut answers = asked(due);
@@ -201,7 +215,7 @@ mod tests {
         let next = answers_of(KERNEL, 4, 3)[0].clone();
         let answers = || {
             let mut answers = running();
-            answers.asked(&Request::CreateKernel { kernel: KERNEL, language: 1, entry: None });
+            answers.asked(&Request::CreateKernel { kernel: KERNEL, language: 1, entry: None, alone: false });
             answers.asked(&Request::AddSegment { segment: 3, serial: 2, runs: 1 });
             answers.asked(&Request::DestroyKernel { kernel: KERNEL });
             answers.asked(&Request::AddSegment { segment: 4, serial: 3, runs: 1 });
@@ -213,6 +227,31 @@ mod tests {
         }
         for early in [&next, &destroyed] {
             assert!(matches!(answers().judge(early), Err(Breach::Unasked(_))), "{early:?}");
+        }
+    }
+
+    #[test]
+    fn kernels_are_answered_in_any_order_and_what_is_of_one_kernel_in_that_in_which_it_was_asked() {
+        let other = KernelName { handle: 4, ..KERNEL };
+        let [_, _, created, refused, destroyed] = answers_of(KERNEL, 3, 2);
+        let [_, _, others, ..] = answers_of(other, 3, 2);
+        let answers = || {
+            let mut answers = running();
+            for kernel in [KERNEL, other] {
+                answers.asked(&Request::CreateKernel { kernel, language: 1, entry: None, alone: false });
+            }
+            answers.asked(&Request::DestroyKernel { kernel: KERNEL });
+            answers.asked(&Request::CreateKernel { kernel: KERNEL, language: 1, entry: None, alone: false });
+            answers
+        };
+        for order in [[&others, &created, &destroyed, &refused], [&created, &destroyed, &refused, &others]] {
+            let mut answers = answers();
+            order.into_iter().for_each(|answer| assert_eq!(answers.judge(answer), Ok(()), "{answer:?}"));
+        }
+        for (first, early) in [(&others, &destroyed), (&created, &refused), (&created, &created)] {
+            let mut answers = answers();
+            assert_eq!(answers.judge(first), Ok(()));
+            assert!(matches!(answers.judge(early), Err(Breach::Unasked(_))), "{early:?} behind {first:?}");
         }
     }
 

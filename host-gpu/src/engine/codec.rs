@@ -221,7 +221,7 @@ impl Message for Request {
                 let fixed = wire::RemoveSegment { serial: *serial, segment: *segment, reserved: [0; 3] };
                 Writer::new(wire::REMOVE_SEGMENT, &fixed)
             }
-            Self::CreateKernel { kernel, language, entry } => {
+            Self::CreateKernel { kernel, language, entry, alone } => {
                 let entry = entry.as_deref().unwrap_or_default();
                 let fixed = wire::CreateKernel {
                     root: kernel.root,
@@ -229,7 +229,7 @@ impl Message for Request {
                     language: *language,
                     entry_bytes: checked_name("the entry point's name", entry, MAX_NAME_BYTES)?,
                     source_bytes: within("a kernel's source", behind.len(), MAX_SOURCE_BYTES)?,
-                    reserved: 0,
+                    alone: u32::from(*alone),
                 };
                 Writer::new(wire::CREATE_KERNEL, &fixed).part(entry.as_bytes()).part(behind)
             }
@@ -265,12 +265,12 @@ impl Message for Request {
             }
             wire::CREATE_KERNEL => {
                 let fixed: wire::CreateKernel = reader.fixed()?;
-                zero("a reserved field", fixed.reserved)?;
+                let alone = flag("whether a kernel is compiled alone", fixed.alone)?;
                 let entry = reader.name("the entry point's name", fixed.entry_bytes, MAX_NAME_BYTES)?;
                 source = reader.part("a kernel's source", fixed.source_bytes, MAX_SOURCE_BYTES)?.to_vec();
                 let kernel = KernelName { root: fixed.root, handle: fixed.handle };
                 let entry = Some(entry).filter(|entry| !entry.is_empty());
-                Self::CreateKernel { kernel, language: fixed.language, entry }
+                Self::CreateKernel { kernel, language: fixed.language, entry, alone }
             }
             wire::DESTROY_KERNEL => {
                 let wire::DestroyKernel { root, handle } = reader.fixed()?;
@@ -531,7 +531,7 @@ mod tests {
     fn requests() -> Vec<(Request, Vec<u8>, usize)> {
         let create = |entry: Option<&str>| {
             let entry = entry.map(str::to_owned);
-            Request::CreateKernel { kernel: KERNEL, language: 2, entry }
+            Request::CreateKernel { kernel: KERNEL, language: 2, entry, alone: true }
         };
         vec![
             (Request::Begin { segments: 5 }, Vec::new(), 0),
@@ -776,7 +776,8 @@ mod tests {
     fn a_kernel_that_cannot_be_named_or_is_too_long_is_not_sent() {
         let create = |entry: &str, bytes: usize| {
             let entry = Some(entry.to_owned());
-            Request::CreateKernel { kernel: KERNEL, language: 1, entry }.encode(&vec![0; bytes], 0)
+            Request::CreateKernel { kernel: KERNEL, language: 1, entry, alone: false }
+                .encode(&vec![0; bytes], 0)
         };
         let longest = "x".repeat(MAX_NAME_BYTES as usize);
         assert!(create(&longest, MAX_SOURCE_BYTES as usize).is_ok());

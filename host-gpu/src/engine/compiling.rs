@@ -1,20 +1,24 @@
-//! The thread that compiles kernels: nothing else that the daemon asks for waits for the driver's compiler.
+//! The threads that compile kernels: nothing else that the daemon asks for waits for the driver's compiler, and no kernel for another.
 //!
 //! ```text
-//!   control ── CREATE_KERNEL, DESTROY_KERNEL, BEGIN, in order ──▶ [orders, bounded] ──▶ this thread ── pipeline ──▶ execution
-//!           ── segments, moves: answered there                                              └── its answers ──▶ daemon
+//!   control ── CREATE_KERNEL, DESTROY_KERNEL, BEGIN ──▶ [orders] ──▶ one of these threads ── pipeline ──▶ execution
+//!           ── segments, moves: answered there                              └── its answers ──▶ daemon
 //! ```
 //!
-//! Kernels are answered in the order in which they were asked for, and so is all else; which of two answers of different kinds
-//! comes first is not said. Between two kernels it looks what the driver has written of the last one.
+//! Orders of one kernel are answered in the order in which they came; which of two other answers comes first is not said.
+//!
+//! A CPU driver compiles on the thread of the device's queue, at the first dispatch. Where it keeps what it has compiled, each of these
+//! threads has a device of its own, and compiles there first: for the one that work runs on the driver then finds it, in a
+//! hundredth of the time that work would have had to wait. Between two kernels one of them looks what the driver has written.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -24,11 +28,14 @@ use campanile_protocol::control::message::LANGUAGE_WGSL;
 use campanile_protocol::control::pipeline;
 
 use super::channel::Channel;
+use super::channel::ChannelError;
 use super::commands::CommandSender;
 use super::message::Response;
+use super::orders::Create;
+use super::orders::Order;
+use super::orders::Orders;
 use crate::code_cache::store::Store;
 use crate::essential_thread;
-use crate::kernel::name::KernelName;
 use crate::kernel::program::Kernel;
 use crate::kernel::sanitizer::Sanitizer;
 use crate::kernel::source::Fixed;
@@ -39,171 +46,141 @@ use crate::node::device_instance::Compiled;
 use crate::vulkan::pipeline::Compiler as PipelineCompiler;
 use crate::vulkan::pipeline::Pipeline;
 
-/// Bytes of kernels that wait before the control thread has to: what a guest asks for and gives up again is kept by the daemon no more.
-const MOST_WAITING: usize = 4 << 20;
-/// Bytes that each of them takes besides.
-const ORDER_BYTES: usize = 256;
+/// Fewest threads, and most.
+const LEAST_THREADS: usize = 2;
+const MOST_THREADS: usize = 4;
+/// What a driver that is quicker than that did not compile, but find.
+const FOUND: Duration = Duration::from_millis(10);
+/// From one look at whether the driver has written what it compiled to the next; twice as long each time.
+const FIRST_WAIT: Duration = Duration::from_micros(250);
 
-/// What it is to do.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Order {
-    /// CREATE_KERNEL.
-    Create {
-        /// Its name.
-        kernel: KernelName,
-        /// `LANGUAGE_*` of the protocol.
-        language: u32,
-        /// Entry point, where there are several.
-        entry: Option<String>,
-        /// Text or words.
-        bytes: Vec<u8>,
-    },
-    /// DESTROY_KERNEL.
-    Destroy {
-        /// Its name.
-        kernel: KernelName,
-    },
-    /// The process runs from here on: what the driver compiles is kept for the next.
-    Begin,
-}
-
-impl Order {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Create { bytes, .. } => ORDER_BYTES + bytes.len(),
-            Self::Destroy { .. } | Self::Begin => ORDER_BYTES,
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    orders: VecDeque<Order>,
-    bytes: usize,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    waiting: Mutex<Waiting>,
-    changed: Condvar,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // A panic under the lock cannot leave it half changed.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Where orders go.
-#[derive(Debug, Clone, Default)]
-pub struct Orders {
-    shared: Arc<Shared>,
-}
-
-impl Orders {
-    /// One more, behind those before it. Waits where too much waits already.
-    pub fn give(&self, order: Order) {
-        let bytes = order.bytes();
-        let is_full = |waiting: &mut Waiting| waiting.bytes > 0 && waiting.bytes + bytes > MOST_WAITING;
-        let waiting = self.shared.lock();
-        let mut waiting =
-            self.shared.changed.wait_while(waiting, is_full).unwrap_or_else(PoisonError::into_inner);
-        waiting.bytes += bytes;
-        waiting.orders.push_back(order);
-        self.shared.changed.notify_all();
-    }
-
-    /// The next one; none where none comes within `limit`, if that is given.
-    fn next(&self, limit: Option<Duration>) -> Option<Order> {
-        let waits = |waiting: &mut Waiting| waiting.orders.is_empty();
-        let (waiting, changed) = (self.shared.lock(), &self.shared.changed);
-        let mut waiting = match limit {
-            None => changed.wait_while(waiting, waits).unwrap_or_else(PoisonError::into_inner),
-            Some(limit) => {
-                changed.wait_timeout_while(waiting, limit, waits).unwrap_or_else(PoisonError::into_inner).0
-            }
-        };
-        let order = waiting.orders.pop_front()?;
-        waiting.bytes -= order.bytes();
-        changed.notify_all();
-        Some(order)
-    }
+/// How many threads compile: one a CPU, but two at the least, so that a kernel that takes long is not waited for, and a few at the most.
+pub fn threads() -> usize {
+    thread::available_parallelism()
+        .map_or(LEAST_THREADS, |cpus| cpus.get().clamp(LEAST_THREADS, MOST_THREADS))
 }
 
 /// What compiles kernels, on a node that has any.
 pub struct Compiler {
     /// Checks and re-emits.
     pub sanitizer: Sanitizer,
-    /// Makes pipelines.
+    /// Makes pipelines of the device that work runs on.
     pub pipelines: PipelineCompiler,
+    /// The same of devices on which nothing runs: for each thread one, or none at all.
+    pub apart: Vec<PipelineCompiler>,
     /// What it and processes before it have compiled, where the driver keeps that.
     pub cache: Option<Store>,
 }
 
-/// Starts the thread, which answers over `channel` and hands pipelines to `commands`. It lives as long as the process.
+/// Starts the threads, which answer over `channel` and hand pipelines to `commands`. They live as long as the process.
 ///
 /// # Errors
 /// There is no thread to be had.
 pub fn start(compiler: Compiler, channel: Arc<Channel>, commands: CommandSender) -> io::Result<Orders> {
+    let Compiler { sanitizer, pipelines, apart, cache } = compiler;
     let orders = Orders::default();
-    let compiling = Compiling { compiler, orders: orders.clone(), channel, commands, kernels: 0 };
-    essential_thread::spawn("compiler", move || compiling.run())?;
+    let cache = cache.map(|store| Mutex::new(Cache { store, has_watcher: false }));
+    let (its, kernels) = (orders.clone(), AtomicU64::new(0));
+    let pool = Arc::new(Pool { sanitizer, pipelines, cache, orders: its, channel, commands, kernels });
+    let mut apart = apart.into_iter();
+    for _ in 0..threads() {
+        let compiling = Compiling { pool: Arc::clone(&pool), apart: apart.next() };
+        essential_thread::spawn("compiler", move || compiling.run())?;
+    }
     Ok(orders)
 }
 
-struct Compiling {
-    compiler: Compiler,
+/// What the driver keeps.
+struct Cache {
+    store: Store,
+    /// A thread that waits for an order looks at it meanwhile.
+    has_watcher: bool,
+}
+
+/// What the threads have in common.
+struct Pool {
+    sanitizer: Sanitizer,
+    pipelines: PipelineCompiler,
+    cache: Option<Mutex<Cache>>,
     orders: Orders,
     channel: Arc<Channel>,
     commands: CommandSender,
     /// How many were compiled.
-    kernels: u64,
+    kernels: AtomicU64,
+}
+
+impl Pool {
+    fn cache(&self) -> Option<MutexGuard<'_, Cache>> {
+        // What a panic under the lock leaves is a cache that has less.
+        self.cache.as_ref().map(|cache| cache.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The next order. Where the driver is expected to write, and no other thread looks at that, this one does meanwhile.
+    fn next(&self) -> Order {
+        loop {
+            let look = self.cache().and_then(|mut cache| {
+                let look = cache.store.next_look().filter(|_| !cache.has_watcher);
+                cache.has_watcher |= look.is_some();
+                look
+            });
+            let order = self.orders.next(look);
+            if look.is_some()
+                && let Some(mut cache) = self.cache()
+            {
+                cache.has_watcher = false;
+                if order.is_none() {
+                    cache.store.look();
+                }
+            }
+            if let Some(order) = order {
+                return order;
+            }
+        }
+    }
+}
+
+struct Compiling {
+    pool: Arc<Pool>,
+    /// Of a device on which nothing runs.
+    apart: Option<PipelineCompiler>,
 }
 
 impl Compiling {
     /// Compiles until the daemon is gone, with which the process ends.
-    fn run(mut self) {
+    fn run(self) {
         loop {
-            let look = self.compiler.cache.as_ref().and_then(Store::next_look);
-            let Some(order) = self.orders.next(look) else {
-                self.cache(Store::look);
-                continue;
-            };
-            let response = match order {
-                Order::Begin => {
-                    self.cache(Store::begin);
-                    continue;
-                }
-                Order::Create { kernel, language, entry, bytes } => {
-                    self.create(kernel, language, entry, bytes)
-                }
-                Order::Destroy { kernel } => {
-                    self.commands.remove_kernel(kernel);
-                    Response::KernelDestroyed { kernel }
-                }
-            };
-            if let Err(error) = self.channel.send(&response, &[], &[], true) {
+            let order = self.pool.next();
+            let kernel = order.kernel();
+            let answered = self.carry_out(order);
+            // Not before it is answered: what comes next of this kernel is answered behind it.
+            kernel.into_iter().for_each(|kernel| self.pool.orders.ended(kernel));
+            if let Err(error) = answered {
                 log::debug!("no kernel is compiled any more: {error}");
                 return;
             }
         }
     }
 
-    fn cache(&mut self, act: impl FnMut(&mut Store)) {
-        self.compiler.cache.as_mut().into_iter().for_each(act);
+    fn carry_out(&self, order: Order) -> Result<(), ChannelError> {
+        let response = match order {
+            Order::Begin => {
+                self.pool.cache().into_iter().for_each(|mut cache| cache.store.begin());
+                return Ok(());
+            }
+            Order::Create(create) => self.create(create),
+            Order::Destroy { kernel } => {
+                self.pool.commands.remove_kernel(kernel);
+                Response::KernelDestroyed { kernel }
+            }
+        };
+        self.pool.channel.send(&response, &[], &[], true)
     }
 
-    fn create(
-        &mut self,
-        kernel: KernelName,
-        language: u32,
-        entry: Option<String>,
-        bytes: Vec<u8>,
-    ) -> Response {
+    fn create(&self, create: Create) -> Response {
+        let Create { kernel, language, entry, bytes, alone: _ } = create;
         match self.compile(language, entry, bytes) {
             Ok((program, pipeline, took)) => {
-                self.kernels += 1;
+                let serial = self.pool.kernels.fetch_add(1, Ordering::Relaxed) + 1;
                 let created = Response::KernelCreated {
                     kernel,
                     workgroup: program.workgroup,
@@ -211,29 +188,48 @@ impl Compiling {
                     constant_bytes: program.constants,
                 };
                 let candidate = Some(Candidate::new(program, took));
-                self.commands.add_kernel(kernel, Compiled { serial: self.kernels, pipeline, candidate });
+                self.pool.commands.add_kernel(kernel, Compiled { serial, pipeline, candidate });
                 created
             }
             Err(reason) => Response::KernelRefused { kernel, reason },
         }
     }
 
-    /// Also says how long the driver took for it.
+    /// Also says how long the driver took for it, on the device that work runs on.
     fn compile(
-        &mut self,
+        &self,
         language: u32,
         entry: Option<String>,
         bytes: Vec<u8>,
     ) -> Result<(Kernel, Pipeline, Duration), String> {
-        let Compiler { sanitizer, pipelines, cache } = &mut self.compiler;
         let source = source(language, entry, bytes)?;
-        let kernel = sanitizer.sanitize(&source).map_err(|e| e.to_string())?;
-        cache.as_mut().into_iter().for_each(Store::take);
+        let kernel = self.pool.sanitizer.sanitize(&source).map_err(|e| e.to_string())?;
+        self.pool.cache().into_iter().for_each(|mut cache| cache.store.take());
+        self.compile_apart(&kernel)?;
         let started = Instant::now();
-        let pipeline = pipelines.pipeline(&kernel).map_err(|e| e.to_string())?;
+        let pipeline = self.pool.pipelines.pipeline(&kernel).map_err(|e| e.to_string())?;
         let took = started.elapsed();
-        cache.as_mut().into_iter().for_each(Store::compiled);
+        self.pool.cache().into_iter().for_each(|mut cache| cache.store.compiled());
         Ok((kernel, pipeline, took))
+    }
+
+    /// Has the driver compile it where no work waits for that, and waits until it has written what it made; not much longer than that
+    /// took, since it may have had it already.
+    fn compile_apart(&self, kernel: &Kernel) -> Result<(), String> {
+        let Some(apart) = &self.apart else { return Ok(()) };
+        let written = || self.pool.cache().and_then(|cache| cache.store.written());
+        let Some(before) = written() else { return Ok(()) };
+        let started = Instant::now();
+        let pipeline = apart.pipeline(kernel).map_err(|e| e.to_string())?;
+        drop(pipeline);
+        let took = started.elapsed();
+        let (mut wait, mut waited) = (FIRST_WAIT, Duration::ZERO);
+        while took >= FOUND && waited < took / 2 && written() == Some(before) {
+            thread::sleep(wait);
+            waited += wait;
+            wait *= 2;
+        }
+        Ok(())
     }
 }
 
@@ -251,57 +247,4 @@ fn source(language: u32, entry: Option<String>, bytes: Vec<u8>) -> Result<Source
         other => return Err(format!("kernel language {other} does not exist")),
     };
     Ok(Source { language, bytes, entry, fixed })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-    use std::thread;
-    use std::time::Duration;
-
-    use super::MOST_WAITING;
-    use super::ORDER_BYTES;
-    use super::Order;
-    use super::Orders;
-    use crate::kernel::name::KernelName;
-
-    const KERNEL: KernelName = KernelName { root: 1, handle: 2 };
-
-    fn create(bytes: usize) -> Order {
-        Order::Create { kernel: KERNEL, language: 1, entry: None, bytes: vec![7; bytes] }
-    }
-
-    #[test]
-    fn orders_come_in_order_and_none_where_none_is_given_in_time() {
-        let orders = Orders::default();
-        assert_eq!(orders.next(Some(Duration::ZERO)), None);
-        orders.give(create(3));
-        orders.give(Order::Begin);
-        orders.give(Order::Destroy { kernel: KERNEL });
-        assert_eq!(orders.next(None), Some(create(3)));
-        assert_eq!(orders.next(Some(Duration::MAX / 4)), Some(Order::Begin));
-        assert_eq!(orders.next(None), Some(Order::Destroy { kernel: KERNEL }));
-        assert_eq!(orders.next(Some(Duration::ZERO)), None);
-    }
-
-    #[test]
-    fn what_is_beyond_the_bound_waits_until_there_is_room_and_one_alone_never_does() {
-        let orders = Orders::default();
-        orders.give(create(MOST_WAITING));
-        assert_eq!(orders.next(None), Some(create(MOST_WAITING)), "larger than all of it");
-        orders.give(create(MOST_WAITING - ORDER_BYTES));
-        let (given_tx, given) = mpsc::channel();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                orders.give(Order::Begin);
-                given_tx.send(()).unwrap();
-            });
-            assert_eq!(given.try_recv(), Err(mpsc::TryRecvError::Empty), "nothing takes no room");
-            assert_eq!(orders.next(None), Some(create(MOST_WAITING - ORDER_BYTES)));
-            given.recv().unwrap();
-        });
-        assert_eq!(orders.shared.lock().bytes, ORDER_BYTES);
-        assert_eq!(orders.next(None), Some(Order::Begin));
-        assert_eq!(orders.shared.lock().bytes, 0);
-    }
 }

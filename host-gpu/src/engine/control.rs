@@ -14,13 +14,14 @@ use super::channel::ChannelError;
 use super::channel::Received;
 use super::commands::Command;
 use super::commands::CommandSender;
-use super::compiling::Order;
-use super::compiling::Orders;
 use super::message::MAX_RUNS;
 use super::message::Request;
 use super::message::Response;
 use super::message::RunRecord;
 use super::mover::Mover;
+use super::orders::Create;
+use super::orders::Order;
+use super::orders::Orders;
 use crate::dirty::protect::Guard;
 use crate::memory::mapping::Mapping;
 use crate::memory::view::FileRange;
@@ -91,8 +92,9 @@ impl Control {
                 None
             }
             // Answered by the thread that compiles.
-            Request::CreateKernel { kernel, language, entry } => {
-                let is_asked = self.order(Order::Create { kernel, language, entry, bytes: received.bytes });
+            Request::CreateKernel { kernel, language, entry, alone } => {
+                let create = Create { kernel, language, entry, bytes: received.bytes, alone };
+                let is_asked = self.order(Order::Create(create));
                 let reason = || "this node runs no kernels".to_owned();
                 (!is_asked).then(|| Response::KernelRefused { kernel, reason: reason() })
             }
@@ -181,7 +183,7 @@ mod tests {
     /// Sends what is answered: after it, whatever was sent before has been served.
     fn round_trip(daemon: &Channel) {
         let kernel = KernelName { root: 1, handle: 1 };
-        let request = Request::CreateKernel { kernel, language: 0, entry: None };
+        let request = Request::CreateKernel { kernel, language: 0, entry: None, alone: false };
         daemon.send(&request, &[], &[], true).unwrap();
         let answer = daemon.receive::<Response>(true).unwrap().unwrap().message;
         assert!(matches!(answer, Response::KernelRefused { .. }), "{answer:?}");

@@ -73,7 +73,8 @@ fn kind_of_response(response: &Response) -> u32 {
 }
 
 fn requests() -> Vec<(Request, &'static [u8], usize)> {
-    let create = Request::CreateKernel { kernel: KERNEL, language: 1, entry: Some("ab".to_owned()) };
+    let create =
+        Request::CreateKernel { kernel: KERNEL, language: 1, entry: Some("ab".to_owned()), alone: false };
     vec![
         (Request::Begin { segments: 0x0102 }, b"", 0),
         (Request::AddSegment { segment: 0x0304, serial: 5, runs: 6 }, b"", 2),

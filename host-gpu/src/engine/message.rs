@@ -174,6 +174,8 @@ pub enum Request {
         language: u32,
         /// Entry point, where there are several.
         entry: Option<String>,
+        /// Nothing is compiled beside it: should the process end, it was this kernel.
+        alone: bool,
     },
     /// Forgets a kernel.
     DestroyKernel { kernel: KernelName },

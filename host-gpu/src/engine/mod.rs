@@ -58,6 +58,7 @@ pub mod machine;
 pub mod message;
 mod mover;
 mod opening;
+pub mod orders;
 pub mod process;
 pub mod progress;
 pub mod properties;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::code_start::CodeStart;
+use super::compiling;
 use super::local_start::another;
 use super::local_start::elsewhere;
 use super::local_start::nicely;
@@ -28,6 +29,7 @@ use crate::dirty::protect::Guard;
 use crate::kernel::sanitizer::Sanitizer;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::options::Executor;
+use crate::vulkan::pipeline::Compiler;
 
 const ONE_INSTANCE: &str = "slices run on one device instance";
 
@@ -57,6 +59,8 @@ pub(super) struct OpenedCompute {
     pub(super) driver: Driver,
     /// The second instance, where slices take turns on two.
     pub(super) secondary: Option<Driver>,
+    /// What compiles on devices of its own, for each thread that does; none where nothing would come of it.
+    pub(super) compilers: Vec<Compiler>,
     /// What copies, where local memory is a device's own.
     pub(super) copier: Option<Driver>,
     pub(super) sanitizer: Sanitizer,
@@ -100,19 +104,28 @@ fn open_compute(start: &Start, code: Option<CodeStart>) -> Result<OpenedCompute,
     let cache = code.and_then(|code| code.find(driver.info()));
     let is_local = matches!(start.local, Local::Device(_));
     let copier = is_local.then(|| elsewhere(|| another(&driver))).transpose()?;
+    let apart = open_compilers(&driver, cache.is_some())?;
     let (mut driver, secondary) = open_instances(driver, slice)?;
     let test = || {
         thread::scope(|scope| {
             // Meanwhile, on another CPU.
-            let secondary = scope.spawn(|| secondary.and_then(open_secondary));
+            let others = scope.spawn(|| {
+                let compilers = apart.into_iter().map_while(|apart| {
+                    open_another(apart, "dispatches wait for kernels that are compiled")
+                        .as_ref()
+                        .map(Driver::compiler)
+                });
+                (secondary.and_then(|secondary| open_another(secondary, ONE_INSTANCE)), compilers.collect())
+            });
             driver.self_test().map_err(|e| refused(&e))?;
-            Ok((driver, secondary.join().ok().flatten()))
+            let (secondary, compilers) = others.join().unwrap_or_default();
+            Ok((driver, secondary, compilers))
         })
     };
     // What a driver compiles on the thread that asks for it is as nice as what runs.
-    let (driver, secondary) = elsewhere(|| nicely(test))?;
+    let (driver, secondary, compilers) = elsewhere(|| nicely(test))?;
     let sanitizer = Sanitizer::start(*driver.profile()).map_err(|e| refused(&e))?;
-    Ok(OpenedCompute { driver, secondary, copier, sanitizer, cache })
+    Ok(OpenedCompute { driver, secondary, compilers, copier, sanitizer, cache })
 }
 
 /// The driver, or two devices of it in its place where slices are to take turns on two. The threads that run kernels are
@@ -143,8 +156,17 @@ fn has_two_instances(executor: Executor, slice: Duration) -> bool {
     executor == Executor::Cpu && !slice.is_zero() && !is_on_one_cpu
 }
 
-/// Makes the second device ready to be sealed; a node goes on with the primary one where it cannot be had.
-fn open_secondary(mut secondary: Driver) -> Option<Driver> {
-    let opened = secondary.first_dispatch();
-    opened.inspect_err(|error| log::warn!("{ONE_INSTANCE}: {error}")).is_ok().then_some(secondary)
+/// Devices for what compiles beside work, where the driver would make work wait: it compiles on the thread of a device's queue, and finds
+/// for one device what it has compiled for another.
+fn open_compilers(driver: &Driver, has_cache: bool) -> Result<Vec<Driver>, StartError> {
+    if !has_cache || driver.executor() != Executor::Cpu {
+        return Ok(Vec::new());
+    }
+    elsewhere(|| nicely(|| (0..compiling::threads()).map(|_| another(driver)).collect()))
+}
+
+/// Makes another device ready to be sealed; a node goes on without it where it cannot be had, which has the consequence `without`.
+fn open_another(mut another: Driver, without: &str) -> Option<Driver> {
+    let opened = another.first_dispatch();
+    opened.inspect_err(|error| log::warn!("{without}: {error}")).is_ok().then_some(another)
 }

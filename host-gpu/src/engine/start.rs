@@ -245,7 +245,7 @@ fn begin_compute(
     commands: &CommandSender,
 ) -> Result<Compute, StartError> {
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
-    let OpenedCompute { driver, secondary, copier, sanitizer, cache } = opened;
+    let OpenedCompute { driver, secondary, compilers, copier, sanitizer, cache } = opened;
     let cache = cache.zip(code).and_then(|(found, log)| store(found, log));
     let copies = local.zip(copier).map(|(files, copier)| files.copies(copier)).transpose()?;
     let slice = Duration::from_micros(start.slice_microseconds);
@@ -264,7 +264,8 @@ fn begin_compute(
     if let Some((compiler, lock)) = node.second_compiler() {
         node.ask_second_compiler(secondary_pipelines::start(compiler, lock, commands.clone())?);
     }
-    let compiler = Compiler { sanitizer, pipelines, cache };
+    let apart = if cache.is_some() { compilers } else { Vec::new() };
+    let compiler = Compiler { sanitizer, pipelines, apart, cache };
     Ok(Compute { node: Node::Compute(Box::new(node)), compiler, info, profile, copies })
 }
 

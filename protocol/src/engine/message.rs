@@ -180,8 +180,8 @@ pub struct CreateKernel {
     pub entry_bytes: u32,
     /// Bytes of the source.
     pub source_bytes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1: nothing is compiled beside it; 0: anything may be.
+    pub alone: u32,
 }
 
 /// Forgets a kernel.

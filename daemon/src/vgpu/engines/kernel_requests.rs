@@ -7,7 +7,7 @@ use crate::vgpu::engines::kernels::MAX_KERNEL_BYTES;
 use crate::vgpu::engines::kernels::is_entry_name;
 use crate::vgpu::engines::kernels::kernel_name;
 use crate::vgpu::engines::lifecycle::Lifecycle;
-use crate::vgpu::engines::slot::PendingKernel;
+use crate::vgpu::engines::pending_kernel::PendingKernel;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::kernel_source::KernelSource;
 use crate::vgpu::objects::kernel_source::SourceBytes;
@@ -65,7 +65,7 @@ impl Lifecycle<'_> {
             }
             if slot.is_running() {
                 slot.kernels_asked += 1;
-                let pending = PendingKernel { origin, handle, number: slot.kernels_asked };
+                let pending = PendingKernel::new(origin, handle, slot.kernels_asked);
                 slot.compiling.insert((kernel.root, kernel.handle), pending);
             } else {
                 slot.rebuilding.insert((kernel.root, kernel.handle));
@@ -75,7 +75,7 @@ impl Lifecycle<'_> {
             // An engine that cannot be asked is lost, and may take the kernel along.
             if self.vm.objects.device(origin.context).is_ok_and(|device| device.kernels.get(handle).is_some())
             {
-                self.vm.engines.push_kernel(at, kernel, &kept);
+                self.vm.engines.push_kernel(at, kernel, &kept, false);
                 Kernels::of(self.vm).flush_outbox(at);
             }
         }

@@ -24,7 +24,12 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 use zerocopy::IntoBytes;
 
-use super::slot::PendingKernel;
+use super::pending_kernel::PendingKernel;
+use super::pending_kernel::Suspicion;
+use super::pending_kernel::clear_others;
+use super::pending_kernel::judge_end;
+use super::pending_kernel::oldest;
+use super::pending_kernel::take_answered;
 use super::slot::WaitingMessage;
 use crate::ids::GuestProcess;
 use crate::vgpu::engines::sending::Flushed;
@@ -71,7 +76,7 @@ impl Engines {
     fn take_compiled(&mut self, at: EngineAddress, kernel: KernelName) -> Option<PendingKernel> {
         let slot = &mut self[at.index()];
         slot.stirred = clock::now();
-        slot.compiling.remove(&(kernel.root, kernel.handle))
+        take_answered(&mut slot.compiling, kernel)
     }
 
     /// The kernels that an engine's process was asked for before it took the place of another.
@@ -249,20 +254,24 @@ impl Kernels<'_> {
         self.vm.engines.to_handle.extend(waiting);
     }
 
-    /// Has a compute engine compile every kernel that there is, but for those that it was asked for as a spare. It runs nothing
-    /// before it has those that were compiled.
+    /// Has a compute engine compile every kernel that there is, but for those that it was asked for as a spare: first those that were
+    /// compiled, before which it runs nothing, then the others in the order in which they were asked for.
     pub(in crate::vgpu) fn compile_again(&mut self, at: EngineAddress) {
-        let kernels = kernels_of(&self.vm.objects).map(|(kernel, source)| (kernel, source.clone()));
-        let kernels: Vec<_> = kernels.collect();
+        let slot = &mut self.vm.engines[at.index()];
+        slot.compiling.values_mut().for_each(|kernel| kernel.since = clock::now());
+        let pending = |kernel: KernelName| slot.compiling.get(&(kernel.root, kernel.handle)).copied();
+        let kernels = kernels_of(&self.vm.objects);
+        let mut kernels: Vec<_> =
+            kernels.map(|(kernel, source)| (pending(kernel), kernel, source.clone())).collect();
+        kernels.sort_by_key(|(pending, ..)| pending.map(|kernel| kernel.number));
         let mut ahead = self.vm.engines.take_ahead(at);
-        for (kernel, source) in kernels {
-            let slot = &mut self.vm.engines[at.index()];
-            let name = (kernel.root, kernel.handle);
-            if !slot.compiling.contains_key(&name) {
-                slot.rebuilding.insert(name);
+        for (pending, kernel, source) in kernels {
+            if pending.is_none() {
+                self.vm.engines[at.index()].rebuilding.insert((kernel.root, kernel.handle));
             }
             if !ahead.remove(&kernel) {
-                self.vm.engines.push_kernel(at, kernel, &source);
+                let alone = pending.is_some_and(|kernel| kernel.suspicion == Suspicion::Alone);
+                self.vm.engines.push_kernel(at, kernel, &source, alone);
                 self.flush_outbox(at);
             }
         }
@@ -272,14 +281,25 @@ impl Kernels<'_> {
         }
     }
 
-    /// Answers the request that waits for the kernel that the compiler is at: it may be what ended the engine. Those
-    /// behind it are compiled by the next process.
-    pub(in crate::vgpu) fn refuse_compiling(&mut self, at: EngineAddress, text: &str) {
-        let slot = &mut self.vm.engines[at.index()];
-        let first = slot.compiling.iter().min_by_key(|(_, kernel)| kernel.number).map(|(name, _)| *name);
-        let Some((root, handle)) = first else { return };
-        let Some(kernel) = slot.compiling.remove(&(root, handle)) else { return };
-        let name = KernelName { root, handle };
-        self.refuse_kernel(at, name, kernel, text.to_owned());
+    /// Its process has ended: refuses the kernel that it ended over, where it compiled one, or that is known. The others are compiled by
+    /// the next process.
+    pub(in crate::vgpu) fn judge_compiling(&mut self, at: EngineAddress) {
+        if let Some(kernel) = judge_end(&mut self.vm.engines[at.index()].compiling) {
+            self.refuse_pending(at, kernel, "the engine ended while it compiled this kernel".to_owned());
+        }
+    }
+
+    /// The oldest kernel that is compiled is not by now: refuses it. It is why the process ends.
+    pub(in crate::vgpu) fn refuse_overdue(&mut self, at: EngineAddress, text: String) {
+        if let Some((kernel, _)) = oldest(&self.vm.engines[at.index()].compiling) {
+            self.refuse_pending(at, kernel, text);
+            clear_others(&mut self.vm.engines[at.index()].compiling);
+        }
+    }
+
+    fn refuse_pending(&mut self, at: EngineAddress, kernel: KernelName, text: String) {
+        if let Some(pending) = self.vm.engines[at.index()].compiling.remove(&(kernel.root, kernel.handle)) {
+            self.refuse_kernel(at, kernel, pending, text);
+        }
     }
 }

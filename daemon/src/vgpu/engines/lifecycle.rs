@@ -337,7 +337,7 @@ impl Lifecycle<'_> {
 
     /// Starts the next process, and puts into its outbox what it has to know before it may run.
     pub(in crate::vgpu) fn start_next_process(&mut self, at: EngineAddress) -> std::io::Result<()> {
-        Kernels::of(self.vm).refuse_compiling(at, "the engine ended while it compiled this kernel");
+        Kernels::of(self.vm).judge_compiling(at);
         self.start_process_again(at)
     }
 

@@ -12,6 +12,7 @@ pub mod lifecycle;
 mod moving;
 pub mod outbox;
 pub mod pending;
+pub mod pending_kernel;
 pub mod room;
 pub mod sending;
 pub mod slot;

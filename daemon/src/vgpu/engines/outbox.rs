@@ -29,8 +29,8 @@ pub const MAX_WAITING_SOURCES: usize = 4 << 20;
 pub(super) enum Outgoing {
     /// AddSegment with this serial; the segment is looked up when it is sent, and is still there.
     Segment(u64, SegmentId),
-    /// CreateKernel.
-    Kernel(KernelName, KernelSource),
+    /// CreateKernel, and whether it is compiled alone.
+    Kernel(KernelName, KernelSource, bool),
     /// DestroyKernel, with the source that was charged for it.
     End { kernel: KernelName, _source: Option<Arc<SourceBytes>> },
     /// Move.
@@ -54,7 +54,7 @@ impl Outbox {
     }
 
     pub(super) fn push(&mut self, outgoing: Outgoing) {
-        if let Outgoing::Kernel(_, source) = &outgoing {
+        if let Outgoing::Kernel(_, source, _) = &outgoing {
             self.sources += source.bytes.len();
         }
         self.waiting.push_back(outgoing);
@@ -75,9 +75,9 @@ impl Outbox {
         }
         while let Some(outgoing) = self.waiting.front() {
             let sent = match outgoing {
-                Outgoing::Kernel(kernel, KernelSource { language, entry, bytes, .. }) => {
-                    let (language, entry) = (*language, entry.clone());
-                    process.request(&Request::CreateKernel { kernel: *kernel, language, entry }, bytes, &[])
+                Outgoing::Kernel(kernel, KernelSource { language, entry, bytes, .. }, alone) => {
+                    let (kernel, language, entry, alone) = (*kernel, *language, entry.clone(), *alone);
+                    process.request(&Request::CreateKernel { kernel, language, entry, alone }, bytes, &[])
                 }
                 Outgoing::End { kernel, .. } => {
                     process.request(&Request::DestroyKernel { kernel: *kernel }, &[], &[])
@@ -95,12 +95,12 @@ impl Outbox {
                 Err(error) => match (&error, outgoing) {
                     (
                         AdapterError::Channel(ChannelError::Unsendable(_) | ChannelError::TooLarge(_)),
-                        Outgoing::Kernel(kernel, _),
+                        Outgoing::Kernel(kernel, ..),
                     ) => unsent.push((*kernel, error.to_string())),
                     _ => return Err(error),
                 },
             }
-            if let Some(Outgoing::Kernel(_, source)) = self.waiting.pop_front() {
+            if let Some(Outgoing::Kernel(_, source, _)) = self.waiting.pop_front() {
                 self.sources -= source.bytes.len();
             }
         }
@@ -165,11 +165,11 @@ mod tests {
         session.vm.engines[at.index()].rebuilding.insert((1, 2));
         for (entry, bytes) in [("\x01".repeat(40 << 10), 1), ("main".to_owned(), 1 << 20)] {
             let source = source(&session, Some(entry), bytes);
-            session.vm.engines.push_kernel(at, kernel, &source);
+            session.vm.engines.push_kernel(at, kernel, &source, false);
             Kernels::of(&mut session.vm).flush_outbox(at);
         }
         let source = source(&session, None, 1);
-        session.vm.engines.push_kernel(at, kernel, &source);
+        session.vm.engines.push_kernel(at, kernel, &source, false);
         Kernels::of(&mut session.vm).flush_outbox(at);
         let slot = &session.vm.engines[at.index()];
         let process = slot.process().unwrap();

@@ -33,9 +33,9 @@ impl Engines {
         }
     }
 
-    /// Keeps a request to compile a kernel, where there is a process; [`Self::flush`] sends it.
-    pub fn push_kernel(&mut self, at: EngineAddress, kernel: KernelName, source: &KernelSource) {
-        self.push(at, Outgoing::Kernel(kernel, source.clone()));
+    /// Keeps a request to compile a kernel, with nothing beside it where `alone`, where there is a process; [`Self::flush`] sends it.
+    pub fn push_kernel(&mut self, at: EngineAddress, kernel: KernelName, source: &KernelSource, alone: bool) {
+        self.push(at, Outgoing::Kernel(kernel, source.clone(), alone));
     }
 
     /// As [`Self::push_kernel`], to forget a kernel. What was charged for the kernel is held until it was sent.

@@ -31,6 +31,7 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::kept_code::KeptCode;
 use super::outbox::Outbox;
+use super::pending_kernel::PendingKernels;
 use crate::ids::GuestProcess;
 use crate::sched::alarm::Alarm;
 use crate::sched::turns::EngineId;
@@ -47,17 +48,6 @@ use crate::vgpu::objects::recent::Recent;
 use crate::vgpu::submission::run_list::RunList;
 use crate::vgpu::tdr::fences::Fences;
 use crate::vgpu::tdr::liveness::Liveness;
-
-/// A kernel that an engine compiles; the engine of another physical adapter may compile it too.
-#[derive(Debug, Clone, Copy)]
-pub struct PendingKernel {
-    /// Where the answer goes.
-    pub origin: Origin,
-    /// The name that it will have.
-    pub handle: Handle,
-    /// Its place in the order of compilation.
-    pub number: u64,
-}
 
 /// A message that waits for an engine: to start, or to forget a kernel. It is handled anew then, so that it is kept, and
 /// saved, as the frame that it came in.
@@ -163,7 +153,7 @@ pub struct EngineSlot {
     /// Kernels of earlier processes of it that it has not compiled again yet.
     pub rebuilding: BTreeSet<(u64, u64)>,
     /// Kernels that it compiles.
-    pub compiling: BTreeMap<(u64, u64), PendingKernel>,
+    pub compiling: PendingKernels,
     /// Kernels that its process is to forget and may know yet, whose ends are waited for.
     pub forgetting: BTreeSet<(u64, u64)>,
 }
@@ -416,7 +406,7 @@ mod tests {
     use super::InFlight;
     use crate::ids::GuestProcess;
     use crate::vgpu::engines::lifecycle::Lifecycle;
-    use crate::vgpu::engines::slot::PendingKernel;
+    use crate::vgpu::engines::pending_kernel::PendingKernel;
     use crate::vgpu::objects::ids::ContextHandle;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::tdr::fences::Fences;
@@ -518,7 +508,7 @@ mod tests {
         assert!(slot.owes_kernels());
         slot.forgetting.clear();
         let origin = Origin { context: GuestProcess::new(1), slot: 0, sequence: 1, ring: 1, item: None };
-        slot.compiling.insert((1, 1), PendingKernel { origin, handle: Handle(1), number: 1 });
+        slot.compiling.insert((1, 1), PendingKernel::new(origin, Handle(1), 1));
         assert!(slot.owes_kernels());
     }
 

@@ -278,7 +278,7 @@ mod tests {
     use crate::vgpu::doorbells::drain::Drain;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
-    use crate::vgpu::engines::slot::PendingKernel;
+    use crate::vgpu::engines::pending_kernel::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::timeline::Token;
@@ -341,10 +341,7 @@ mod tests {
             let slot = &mut session.vm.engines[COPY.index()];
             match why {
                 0 => {}
-                1 => drop(
-                    slot.compiling
-                        .insert((1, 1), PendingKernel { origin: ORIGIN, handle: Handle(1), number: 1 }),
-                ),
+                1 => drop(slot.compiling.insert((1, 1), PendingKernel::new(ORIGIN, Handle(1), 1))),
                 _ => slot.waiting.push(WaitingMessage {
                     origin: ORIGIN,
                     opcode: 0,

@@ -160,7 +160,7 @@ mod tests {
     use crate::vgpu::control::devices::admission;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
-    use crate::vgpu::engines::slot::PendingKernel;
+    use crate::vgpu::engines::pending_kernel::PendingKernel;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::objects::waits::GpuWait;
@@ -253,7 +253,7 @@ mod tests {
         // Its device is in error since before it was asked for.
         device(&mut session, OWNER).status = DEVICE_HUNG;
         let origin = Origin { context: OWNER, slot: 9, sequence: 77, ring: 9, item: None };
-        let kernel = PendingKernel { origin, handle: Handle(1), number: 1 };
+        let kernel = PendingKernel::new(origin, Handle(1), 1);
         session.vm.engines[COPY.index()].compiling.insert((1, 1), kernel);
         let forced = case(&mut session, Reason::Forced);
         Recovery::of(&mut session.vm).reset_adapter(forced);

@@ -142,7 +142,7 @@ mod tests {
     use crate::vgpu::doorbells::line::WaitingConnect;
     use crate::vgpu::doorbells::requests::DoorbellRequests;
     use crate::vgpu::doorbells::slots::Holder;
-    use crate::vgpu::engines::slot::PendingKernel;
+    use crate::vgpu::engines::pending_kernel::PendingKernel;
     use crate::vgpu::engines::slot::WaitingMessage;
     use crate::vgpu::memory::residency_faults::Waiter;
     use crate::vgpu::objects::budget::Kind;
@@ -205,7 +205,7 @@ mod tests {
             let slot = &mut session.vm.engines[COPY.index()];
             let message = WaitingMessage { origin, opcode: 0, body: Vec::new(), charge: None };
             slot.waiting.push(message);
-            slot.compiling.insert((1, number), PendingKernel { origin, handle: Handle(number), number });
+            slot.compiling.insert((1, number), PendingKernel::new(origin, Handle(number), number));
         }
         Devices::of(&mut session.vm).put_device_in_error(OWNER, DEVICE_HUNG);
         assert_eq!((queued(&mut session, OWNER), queued(&mut session, GuestProcess::new(1))), (0, others));

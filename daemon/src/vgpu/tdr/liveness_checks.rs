@@ -16,6 +16,7 @@ use super::liveness::Verdict;
 use super::reason::Reason;
 use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::engines::kernels::Kernels;
+use crate::vgpu::engines::pending_kernel::oldest;
 use crate::vgpu::tdr::recovery::Recovery;
 use crate::vgpu::vm::Vm;
 use std::time::Instant;
@@ -72,7 +73,8 @@ impl Recovery<'_> {
             }
             return;
         }
-        if slot.owes_kernels() && clock::since(slot.stirred) >= compile_timeout {
+        let compiles_since = oldest(&slot.compiling).map_or(slot.stirred, |(_, kernel)| kernel.since);
+        if slot.owes_kernels() && clock::since(compiles_since) >= compile_timeout {
             return self.kernels_are_overdue(at);
         }
         if !slot.rebuilding.is_empty() {
@@ -107,9 +109,8 @@ impl Recovery<'_> {
         if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
             return self.engine_timeout(at, &format!("it did not forget a kernel within {limit:?}"), None);
         }
-        let first = slot.compiling.values().min_by_key(|kernel| kernel.number);
-        let owner = first.map(|kernel| kernel.origin.context);
-        Kernels::of(self.vm).refuse_compiling(at, &format!("it did not compile within {limit:?}"));
+        let owner = oldest(&slot.compiling).map(|(_, kernel)| kernel.origin.context);
+        Kernels::of(self.vm).refuse_overdue(at, format!("it did not compile within {limit:?}"));
         let text = format!("a kernel did not compile within {limit:?}");
         let report = self.recover_engine(at, Reason::EngineTimeout, &text, None);
         if let Some(owner) = owner {
@@ -131,7 +132,7 @@ mod tests {
     use crate::ids::GuestProcess;
     use crate::vgpu::config::Config;
     use crate::vgpu::engines::lifecycle::Lifecycle;
-    use crate::vgpu::engines::slot::PendingKernel;
+    use crate::vgpu::engines::pending_kernel::PendingKernel;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::tdr::policy::Policy;
@@ -202,8 +203,7 @@ mod tests {
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
         // The buffers behind it are innocent.
         for (number, context) in [(4, OWNER), (5, GuestProcess::new(1))] {
-            let kernel =
-                PendingKernel { origin: Origin { context, ..origin }, handle: Handle(number), number };
+            let kernel = PendingKernel::new(Origin { context, ..origin }, Handle(number), number);
             session.vm.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
         }
         Recovery::of(&mut session.vm).look_at_engine(COPY);
@@ -247,7 +247,7 @@ mod tests {
         store(&session, COPY, block::WATCH_ACK, sequence + 1);
         assert!(!at(&session), "it says more than it was asked");
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
-        let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
+        let kernel = PendingKernel::new(origin, Handle(4), 4);
         session.vm.engines[COPY.index()].compiling.insert((1, 4), kernel);
         assert!(at(&session), "it owes a kernel");
         session.vm.engines[COPY.index()].compiling.clear();
@@ -302,7 +302,7 @@ mod tests {
             let policy = Policy { compile_timeout, ..Policy::default() };
             let mut session = restored(Config { policy, ..startable() });
             let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
-            let kernel = PendingKernel { origin, handle: Handle(4), number: 4 };
+            let kernel = PendingKernel::new(origin, Handle(4), 4);
             let slot = &mut session.vm.engines[COPY.index()];
             slot.rebuilding.clear();
             slot.compiling.clear();

@@ -20,7 +20,7 @@ use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::pending::Action;
-use crate::vgpu::engines::slot::PendingKernel;
+use crate::vgpu::engines::pending_kernel::PendingKernel;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::kernel_source::KernelSource;
@@ -147,7 +147,7 @@ fn the_next_process_compiles_again_what_was_compiled_and_what_is_asked_for_and_n
     // One that is being compiled is waited for by the message that asked.
     let name = (device(&mut session, OWNER).root.0, handle.0);
     let origin = parked(&mut session, 9);
-    session.vm.engines[COMPUTE.index()].compiling.insert(name, PendingKernel { origin, handle, number: 1 });
+    session.vm.engines[COMPUTE.index()].compiling.insert(name, PendingKernel::new(origin, handle, 1));
     assert_eq!(rebuilding(&mut session), before);
     session.vm.engines[COMPUTE.index()].compiling.clear();
     device(&mut session, OWNER).kernels.get_mut(handle).unwrap().is_ending = true;
@@ -191,11 +191,14 @@ fn the_kernel_that_an_engine_was_at_when_it_ended_is_refused_and_those_behind_it
         let origin = parked(&mut session, slot);
         let name = (device(&mut session, OWNER).root.0, handle.0);
         let slot = &mut session.vm.engines[COMPUTE.index()];
-        slot.compiling.insert(name, PendingKernel { origin, handle, number });
+        slot.compiling.insert(name, PendingKernel::new(origin, handle, number));
         handle
     });
     Recovery::of(&mut session.vm).recover_engine(COMPUTE, Reason::EngineTimeout, "a test", None);
-    assert_eq!(counted(&session.vm.counters.engines_reset), 1);
+    assert_eq!([9, 10, 11].map(|slot| answer(&session, slot)), [None; 3], "it may have been any of them");
+    run(&mut session, COMPUTE);
+    Recovery::of(&mut session.vm).recover_engine(COMPUTE, Reason::EngineTimeout, "a test", None);
+    assert_eq!(counted(&session.vm.counters.engines_reset), 2);
     let refused = Some(Status::KernelRefused.word());
     assert_eq!([9, 10, 11].map(|slot| answer(&session, slot)), [None, refused, None]);
     assert_eq!(kernels.map(|handle| has_kernel(&mut session, handle)), [true, false, true]);

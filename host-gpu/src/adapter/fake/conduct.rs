@@ -12,6 +12,8 @@ pub enum Conduct {
     Works,
     /// It does nothing more, as an engine whose work never ends.
     Hangs,
+    /// It answers for as many kernels, and is at those behind them for ever.
+    Compiles(u32),
     /// It has ended: its end of the channel is closed.
     Dies,
 }

@@ -52,6 +52,8 @@ pub(super) struct Fake {
     last_done: u64,
     /// The kernels that it was asked to compile, in order, and those that it was told to forget.
     pub(super) compiled: Vec<KernelName>,
+    /// Which of them alone.
+    pub(super) alone: Vec<bool>,
     pub(super) forgotten: Vec<KernelName>,
 }
 
@@ -78,6 +80,7 @@ impl Fake {
             steps: 0,
             last_done: 0,
             compiled: Vec::new(),
+            alone: Vec::new(),
             forgotten: Vec::new(),
         })
     }
@@ -163,8 +166,13 @@ impl Fake {
                     self.say(&Response::SegmentAdded { segment, serial, address: None });
                 }
                 Request::RemoveSegment { serial, .. } => self.segments = serial,
-                Request::CreateKernel { kernel, .. } => {
+                Request::CreateKernel { kernel, alone, .. } => {
                     self.compiled.push(kernel);
+                    self.alone.push(alone);
+                    if let Conduct::Compiles(left) = &mut self.conduct {
+                        let Some(rest) = left.checked_sub(1) else { continue };
+                        *left = rest;
+                    }
                     self.say(&Response::KernelCreated {
                         kernel,
                         workgroup: [1; 3],

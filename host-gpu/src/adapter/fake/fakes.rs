@@ -71,6 +71,11 @@ impl Fakes {
         fake.map(|fake| (handles(&fake.compiled), handles(&fake.forgotten))).unwrap_or_default()
     }
 
+    /// Which of those kernels it was to compile alone.
+    pub fn alone(&self, number: u32) -> Vec<bool> {
+        self.state().fakes.get(&number).map(|fake| fake.alone.clone()).unwrap_or_default()
+    }
+
     /// Takes out what was run to its end since the last call, oldest first.
     pub fn take_ran(&self) -> Vec<Ran> {
         std::mem::take(&mut self.state().ran)

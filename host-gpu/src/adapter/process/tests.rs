@@ -95,7 +95,10 @@ fn tdr_57_a_spare_compiles_ahead_and_answers_once_it_has_taken_its_place() {
     };
     for handle in [1, 2] {
         let asked = theirs.receive::<Request>(false).unwrap().unwrap();
-        assert_eq!(asked.message, Request::CreateKernel { kernel: name(handle), language: 1, entry: None });
+        assert_eq!(
+            asked.message,
+            Request::CreateKernel { kernel: name(handle), language: 1, entry: None, alone: false }
+        );
         assert_eq!(asked.bytes, b"a source");
         theirs.send(&created(handle), &[], &[], true).unwrap();
     }

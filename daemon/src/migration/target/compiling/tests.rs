@@ -77,7 +77,7 @@ fn next(process: &Channel) -> (Request, Vec<u8>) {
 /// The text of the kernel that it is asked to compile.
 fn asked(process: &Channel) -> (KernelName, String) {
     match next(process) {
-        (Request::CreateKernel { kernel, language: LANGUAGE_WGSL, entry }, text) => {
+        (Request::CreateKernel { kernel, language: LANGUAGE_WGSL, entry, .. }, text) => {
             assert_eq!(entry.as_deref(), Some("main"));
             (kernel, String::from_utf8(text).unwrap())
         }

@@ -21,7 +21,7 @@ use crate::vgpu::doorbells::drain::Drain;
 use crate::vgpu::doorbells::line::MAX_WAITING;
 use crate::vgpu::doorbells::line::WaitingConnect;
 use crate::vgpu::doorbells::slots::Holder;
-use crate::vgpu::engines::slot::PendingKernel;
+use crate::vgpu::engines::pending_kernel::PendingKernel;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::memory::blobs::BLOB_BYTES;
 use crate::vgpu::memory::blobs::Blob;
@@ -228,7 +228,7 @@ impl Builder<'_> {
                 if let Some(engine) = self.engines.get_mut(place) {
                     // It is to be there after the standstill, to go on with it.
                     engine.block(&bands)?;
-                    let pending = PendingKernel { origin, handle, number };
+                    let pending = PendingKernel::new(origin, handle, number);
                     let before = engine.compiling.insert((root, handle.0), pending);
                     ensure(before.is_none(), what)?;
                 }
