@@ -17,7 +17,8 @@
 //! - A kernel without end is not ended here. Dropping anything that it uses waits for it: end the process instead.
 //! - A driver compiles at a kernel's first dispatch, so [`pipeline::Compiler::pipeline`] makes one of no groups.
 //!   lavapipe compiles on its queue's thread: 10 ms as a rule, ten seconds for the worst kernel that passes the
-//!   sanitizer, and until then nothing else runs on the device. Do not count that as a hang of a dispatch.
+//!   sanitizer, and until then nothing else runs on the device. Do not count that as a hang of a dispatch. What keeps its
+//!   cache compiles on another device first ([`crate::engine::compiling`]), and nothing waits.
 //! - After one pipeline and one dispatch (the self-test's), dispatching makes no system call but futex.
 //! - Demanded: Vulkan 1.3, `VK_EXT_external_memory_host`, `robustBufferAccess` and `robustBufferAccess2`, timeline
 //!   semaphores, `shaderZeroInitializeWorkgroupMemory`. Never enabled: `bufferDeviceAddress`.
