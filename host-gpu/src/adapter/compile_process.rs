@@ -2,7 +2,7 @@
 //! engine is given when it starts.
 //!
 //! ```text
-//!   daemon thread ──kernel──▶ compute engine without guests ──▶ log ─── later ──▶ the engine compiles the same, and its driver finds it
+//!   daemon thread ──kernels─▶ compute engine without guests ──▶ log ─── later ──▶ the engine compiles the same, and its driver finds it
 //!                 ◀─compiled, or why not─
 //! ```
 //!
@@ -32,10 +32,8 @@ use crate::memory::vram::create_memfd;
 const WHAT: &str = "the process that compiles ahead";
 /// Bytes of a video memory that nothing is in.
 const VRAM_BYTES: u64 = 16 * PAGE_SIZE;
-/// How long it may take to forget a kernel.
-const FORGET_LIMIT: Duration = Duration::from_secs(10);
-/// There is one kernel at a time.
-const KERNEL: KernelName = KernelName { root: 1, handle: 1 };
+/// The address space of its kernels.
+const ROOT: u64 = 1;
 
 /// What a kernel is compiled from.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +50,8 @@ pub struct KernelText<'a> {
 #[derive(Debug)]
 pub struct CompileProcess {
     engine: Lone,
+    /// How many kernels it was asked for.
+    asked: u64,
 }
 
 impl CompileProcess {
@@ -74,32 +74,38 @@ impl CompileProcess {
         };
         let vram = create_memfd("campanile-no-memory", vram_bytes)?;
         let memory = LoneMemory { vram: &vram, local: None, code: Some(log) };
-        Ok(Self { engine: Lone::start(launcher, &start, memory, WHAT, Some(stop))? })
+        Ok(Self { engine: Lone::start(launcher, &start, memory, WHAT, Some(stop))?, asked: 0 })
     }
 
-    /// Compiles a kernel, and forgets it: what its driver made of it is in the log, now or soon. The inner error is the engine's
-    /// reason for refusing the kernel; after the outer one the process is of no more use.
+    /// Has it compile a kernel, beside those that it was asked for before. The number of the kernel. After an error the process is of no
+    /// more use.
     ///
     /// # Errors
-    /// It has ended, breaks the protocol, or takes longer than `limit`; `Interrupted` for `stop`.
-    pub fn compile(
-        &mut self,
-        kernel: KernelText<'_>,
-        limit: Duration,
-        stop: &Event,
-    ) -> io::Result<Result<(), String>> {
+    /// It has ended.
+    pub fn begin(&mut self, kernel: KernelText<'_>) -> io::Result<u64> {
         let KernelText { language, entry, bytes } = kernel;
-        let create =
-            Request::CreateKernel { kernel: KERNEL, language, entry: entry.map(str::to_owned), alone: false };
-        match self.engine.ask(&create, bytes, limit, Some(stop))? {
-            Response::KernelCreated { .. } => {}
-            Response::KernelRefused { reason, .. } => return Ok(Err(reason)),
-            other => return Err(self.engine.amiss(&other)),
-        }
-        let destroy = Request::DestroyKernel { kernel: KERNEL };
-        match self.engine.ask(&destroy, &[], FORGET_LIMIT, Some(stop))? {
-            Response::KernelDestroyed { .. } => Ok(Ok(())),
-            other => Err(self.engine.amiss(&other)),
+        self.asked += 1;
+        let (kernel, entry) = (KernelName { root: ROOT, handle: self.asked }, entry.map(str::to_owned));
+        self.engine.tell(&Request::CreateKernel { kernel, language, entry, alone: false }, bytes)?;
+        Ok(self.asked)
+    }
+
+    /// Waits for the next kernel that is compiled, or refused, and has it forgotten: what its driver made of it is in the log, now or soon.
+    /// Its number; the inner error is the engine's reason for refusing it. After the outer one the process is of no more use.
+    ///
+    /// # Errors
+    /// It has ended, breaks the protocol, or says nothing for `limit`; `Interrupted` for `stop`.
+    pub fn finish(&mut self, limit: Duration, stop: &Event) -> io::Result<(u64, Result<(), String>)> {
+        loop {
+            match self.engine.hear(limit, Some(stop))? {
+                Response::KernelCreated { kernel, .. } => {
+                    self.engine.tell(&Request::DestroyKernel { kernel }, &[])?;
+                    return Ok((kernel.handle, Ok(())));
+                }
+                Response::KernelRefused { kernel, reason } => return Ok((kernel.handle, Err(reason))),
+                Response::KernelDestroyed { .. } => {}
+                other => return Err(self.engine.amiss(&other)),
+            }
         }
     }
 }

@@ -85,8 +85,16 @@ impl Lone {
         limit: Duration,
         stop: Option<&Event>,
     ) -> io::Result<Response> {
-        self.engine.request(request, bytes, &[]).map_err(|error| self.failed(&error))?;
+        self.tell(request, bytes)?;
         self.hear(limit, stop)
+    }
+
+    /// Asks it, and does not wait.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn tell(&mut self, request: &Request, bytes: &[u8]) -> io::Result<()> {
+        self.engine.request(request, bytes, &[]).map_err(|error| self.failed(&error))
     }
 
     /// It has answered what is no answer to what it was asked.
@@ -98,8 +106,11 @@ impl Lone {
         io::Error::other(format!("{}: {error}: {}", self.what, self.engine.ending()))
     }
 
-    /// What it says next.
-    fn hear(&mut self, limit: Duration, stop: Option<&Event>) -> io::Result<Response> {
+    /// What it says next; as [`Self::ask`].
+    ///
+    /// # Errors
+    /// Those of [`Self::ask`].
+    pub(super) fn hear(&mut self, limit: Duration, stop: Option<&Event>) -> io::Result<Response> {
         let begun = Instant::now();
         loop {
             match self.engine.receive() {

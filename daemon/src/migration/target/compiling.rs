@@ -39,8 +39,10 @@ use crate::vgpu::objects::budget::Kind;
 
 /// Kernels that one bundle brings, at the most.
 const MOST: u32 = 65_536;
-/// Processes that are started for one bundle: a kernel that ends its process is not compiled, those behind it are.
+/// Processes that are started for one bundle: where one ends, the oldest of the kernels that it was at is not compiled, and the others are.
 const MOST_PROCESSES: u32 = 4;
+/// Kernels that a process has at once: as many as it compiles beside each other, at the most.
+const MOST_UNDER_WAY: usize = 4;
 
 /// How kernels are compiled for a vGPU that has no session yet.
 #[derive(Debug, Clone)]
@@ -85,7 +87,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// Those, and the one that is being compiled.
+    /// Those, and the ones that are being compiled.
     left: u32,
     /// How many have come.
     taken: u32,
@@ -102,14 +104,23 @@ struct Shared {
 }
 
 impl Shared {
-    /// The next one; none when it is over.
-    fn next(&self) -> Option<Waiting> {
-        let waits = |queue: &mut Queue| !queue.is_over && queue.waiting.is_empty();
+    /// The next one; none when it is over, or where none is there and it is not waited for.
+    fn next(&self, is_waited_for: bool) -> Option<Waiting> {
+        let waits = |queue: &mut Queue| is_waited_for && !queue.is_over && queue.waiting.is_empty();
         let queue = locked(&self.queue);
         let mut queue = self.changed.wait_while(queue, waits).unwrap_or_else(PoisonError::into_inner);
         if queue.is_over { None } else { queue.waiting.pop_front() }
     }
 
+    /// These are still to be compiled, before all others.
+    fn put_back(&self, kernels: impl DoubleEndedIterator<Item = Waiting>) {
+        let queue = &mut *locked(&self.queue);
+        if !queue.is_over {
+            kernels.rev().for_each(|kernel| queue.waiting.push_front(kernel));
+        }
+    }
+
+    /// One is compiled, or will not be.
     fn is_done(&self) {
         let queue = &mut *locked(&self.queue);
         queue.left = queue.left.saturating_sub(1);
@@ -230,33 +241,55 @@ fn run(compiler: &Compiler, shared: &Shared) -> Option<File> {
 /// The same with one process, which is gone when this returns.
 ///
 /// # Errors
-/// It did not start, or has ended.
+/// It did not start, or has ended: the oldest of the kernels that it was at is left out.
 fn compile(compiler: &Compiler, shared: &Shared, log: &CodeLog, compiled: &mut u32) -> io::Result<()> {
+    let mut under_way = VecDeque::new();
+    let outcome = compile_with(compiler, shared, log, compiled, &mut under_way);
+    let Err(error) = outcome else { return Ok(()) };
+    if error.kind() == io::ErrorKind::Interrupted {
+        return Ok(());
+    }
+    let left_out = under_way.pop_front();
+    shared.put_back(under_way.into_iter().map(|(_, kernel)| kernel));
+    drop(left_out);
+    shared.is_done();
+    Err(error)
+}
+
+/// The same. `under_way`: the kernels that the process has, by its numbers, oldest first.
+fn compile_with(
+    compiler: &Compiler,
+    shared: &Shared,
+    log: &CodeLog,
+    compiled: &mut u32,
+    under_way: &mut VecDeque<(u64, Waiting)>,
+) -> io::Result<()> {
     let Compiler { name, launcher, start, limit, .. } = compiler;
     let mut process = None;
-    while let Some(Waiting { language, entry, bytes, .. }) = shared.next() {
-        let kernel = KernelText { language, entry: entry.as_deref(), bytes: &bytes };
-        let there = match process.take() {
-            Some(there) => Ok(there),
-            None => CompileProcess::start(&**launcher, start, log, &shared.stop),
-        };
-        let outcome = there.and_then(|mut there| {
-            let outcome = there.compile(kernel, *limit, &shared.stop)?;
-            process = Some(there);
-            Ok(outcome)
-        });
-        match outcome {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            outcome => {
-                shared.is_done();
-                match outcome? {
-                    Ok(()) => *compiled += 1,
-                    Err(reason) => log::debug!("{name}: a kernel is not compiled ahead: {reason}"),
-                }
+    loop {
+        while under_way.len() < MOST_UNDER_WAY
+            && let Some(kernel) = shared.next(under_way.is_empty())
+        {
+            // It is at this one, whatever comes of it.
+            under_way.push_back((0, kernel));
+            let process = match &mut process {
+                Some(process) => process,
+                none => none.insert(CompileProcess::start(&**launcher, start, log, &shared.stop)?),
+            };
+            if let Some((number, Waiting { language, entry, bytes, .. })) = under_way.back_mut() {
+                let text = KernelText { language: *language, entry: entry.as_deref(), bytes };
+                *number = process.begin(text)?;
             }
         }
+        let Some(process) = process.as_mut().filter(|_| !under_way.is_empty()) else { return Ok(()) };
+        let (number, outcome) = process.finish(*limit, &shared.stop)?;
+        under_way.retain(|(of, _)| *of != number);
+        shared.is_done();
+        match outcome {
+            Ok(()) => *compiled += 1,
+            Err(reason) => log::debug!("{name}: a kernel is not compiled ahead: {reason}"),
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]

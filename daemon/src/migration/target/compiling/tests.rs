@@ -20,6 +20,7 @@ use super::Compiler;
 use super::Compiles;
 use super::MOST;
 use super::MOST_PROCESSES;
+use super::MOST_UNDER_WAY;
 use crate::confine::starter::Starter;
 use crate::migration::channel::kernel::SentKernel;
 use crate::vgpu::config::Compute;
@@ -88,6 +89,11 @@ fn asked(process: &Channel) -> (KernelName, String) {
 fn compile(process: &Channel, text: &str) {
     let (kernel, asked) = asked(process);
     assert_eq!(asked, text);
+    answer(process, kernel);
+}
+
+/// It has compiled a kernel, and is told to forget it.
+fn answer(process: &Channel, kernel: KernelName) {
     let (workgroup, binding_count, constant_bytes) = ([1; 3], 0, 0);
     say(process, &Response::KernelCreated { kernel, workgroup, binding_count, constant_bytes });
     assert!(matches!(next(process).0, Request::DestroyKernel { kernel: of } if of == kernel));
@@ -95,17 +101,17 @@ fn compile(process: &Channel, text: &str) {
 }
 
 #[test]
-fn kernels_are_compiled_one_after_the_other_by_one_process_and_the_log_is_what_it_was_given() {
+fn kernels_are_compiled_by_one_process_and_the_log_is_what_it_was_given() {
     let (config, processes) = vgpu();
     let compiles = compiles(&config);
     assert!(compiles.end().is_none(), "nothing has come");
     let compiles = self::compiles(&config);
     take(&compiles, "first");
-    take(&compiles, "second");
-    assert_eq!(compiles.left(), 2);
+    assert_eq!(compiles.left(), 1);
     let process = started(&processes);
     compile(&process, "first");
-    left_are(&compiles, 1);
+    left_are(&compiles, 0);
+    take(&compiles, "second");
     let (kernel, _) = asked(&process);
     say(&process, &Response::KernelRefused { kernel, reason: "it is no good".to_owned() });
     left_are(&compiles, 0);
@@ -121,6 +127,29 @@ fn kernels_are_compiled_one_after_the_other_by_one_process_and_the_log_is_what_i
     take(&compiles, "too late");
     assert_eq!((compiles.left(), held(&config)), (0, 0));
     assert!(processes.try_recv().is_err(), "one process was enough");
+}
+
+#[test]
+fn kernels_are_compiled_beside_each_other_a_few_at_a_time_and_end_in_any_order() {
+    let (config, processes) = vgpu();
+    let compiles = compiles(&config);
+    let texts = ["0", "1", "2", "3", "4", "5"];
+    texts.iter().for_each(|text| take(&compiles, text));
+    let process = started(&processes);
+    let kernels: Vec<_> = texts[..MOST_UNDER_WAY].iter().map(|text| (asked(&process), text)).collect();
+    assert!(kernels.iter().all(|((_, asked), text)| asked == *text), "{kernels:?}");
+    assert!(process.receive::<Request>(false).unwrap().is_none(), "and no more before one has ended");
+    let [first, last] = [0, MOST_UNDER_WAY - 1].map(|at| kernels[at].0.0);
+    answer(&process, last);
+    assert_eq!(asked(&process).1, "4");
+    answer(&process, first);
+    assert_eq!(asked(&process).1, "5");
+    left_are(&compiles, 4);
+    // It ends: the oldest that it was at is left out, and the others are compiled.
+    drop(process);
+    let process = started(&processes);
+    ["2", "4", "5"].into_iter().for_each(|text| assert_eq!(asked(&process).1, text));
+    left_are(&compiles, 3);
 }
 
 #[test]
@@ -171,6 +200,16 @@ fn a_kernel_that_ends_its_process_is_left_out_and_after_some_all_are() {
     assert_eq!(compiles.left(), 0);
     assert!(compiles.end().is_some(), "what was compiled before is good");
     assert!(processes.try_recv().is_err());
+}
+
+#[test]
+fn kernels_whose_process_cannot_be_started_are_left_out() {
+    let (config, processes) = vgpu();
+    let compiles = compiles(&config);
+    drop(processes);
+    take(&compiles, "first");
+    take(&compiles, "second");
+    left_are(&compiles, 0);
 }
 
 #[test]
