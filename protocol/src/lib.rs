@@ -29,6 +29,7 @@ pub mod engine;
 pub mod fs;
 pub mod handle;
 pub mod handshake;
+pub mod named_profile;
 pub mod packet;
 pub mod page_table;
 pub mod profile;
