@@ -1,6 +1,7 @@
 //! The calls of TDR on an engine process of one's own, without a session around it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,6 +75,7 @@ fn copy_start() -> Start {
         sandbox: true,
         policy: "fair".to_owned(),
         vulkan_device: None,
+        profile: GpuProfile::Host,
         tracking: Method::Off,
         local: Local::Host,
         code_mib: 0,

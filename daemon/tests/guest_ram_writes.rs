@@ -1,6 +1,7 @@
 //! What an engine process writes to guest RAM, without a session around it, by both methods.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -111,6 +112,7 @@ impl Bench {
             sandbox: true,
             policy: "fair".to_owned(),
             vulkan_device: None,
+            profile: GpuProfile::Host,
             tracking: method,
             local: Local::Host,
             code_mib: 0,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
 use campanile_protocol::engine::message::MAX_CODE_MIB;
+use campanile_protocol::named_profile::GpuProfile;
 use clap::Args;
 use clap::ValueEnum;
 use clap::value_parser;
@@ -111,6 +112,10 @@ pub struct EngineArguments {
     /// Use the Vulkan device whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub vulkan_device: Option<String>,
+    /// What of that device guests see, and may use: host (all of it; such a vGPU moves to the same device and driver only) or campanile-1
+    /// (what drivers have in common, under a name of its own: such a vGPU moves to any device that has it).
+    #[arg(long, value_name = "PROFILE", default_value_t)]
+    pub gpu_profile: GpuProfile,
     /// Vulkan driver manifest (JSON) to use instead of the system's.
     #[arg(long, value_name = "FILE", env = "CAMPANILE_VULKAN_DRIVER")]
     pub vulkan_driver: Option<PathBuf>,
@@ -175,6 +180,9 @@ impl EngineArguments {
         }
         if let Some(device) = &self.vulkan_device {
             arguments.extend(["--vulkan-device".into(), device.into()]);
+        }
+        if self.gpu_profile != GpuProfile::Host {
+            arguments.extend(["--gpu-profile".into(), self.gpu_profile.to_string().into()]);
         }
         if let Some(driver) = &self.vulkan_driver {
             arguments.extend(["--vulkan-driver".into(), driver.into()]);

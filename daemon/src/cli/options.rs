@@ -51,6 +51,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
             sandbox: !engine.no_sandbox,
             local: engine.local_memory,
             vulkan_device: engine.vulkan_device.clone(),
+            profile: engine.gpu_profile,
             program: engine_program(engine)?,
         },
         timeouts: engine.tdr.timeouts(),

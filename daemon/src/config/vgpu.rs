@@ -35,7 +35,7 @@ pub struct Key {
 const MAX_NAME: usize = 64;
 
 /// All keys, in the order in which people write them.
-pub const KEYS: [Key; 17] = [
+pub const KEYS: [Key; 18] = [
     key("name", Kind::Text, "Its name", |draft, value| {
         if value.len() > MAX_NAME {
             return Err(format!("a name of {} bytes; {MAX_NAME} are possible", value.len()));
@@ -91,6 +91,10 @@ pub const KEYS: [Key; 17] = [
     }),
     key("single-use", Kind::Flag, "One guest process has it at a time", |draft, value| {
         draft.options.single_use = value == "true";
+        Ok(())
+    }),
+    key("gpu-profile", Kind::Text, "As --gpu-profile, for it alone: host or campanile-1", |draft, value| {
+        draft.options.profile = Some(value.parse().map_err(|error| format!("{value:?}: {error}"))?);
         Ok(())
     }),
     key(

@@ -7,6 +7,7 @@
 //!
 //! What is not open by then is started after the standstill, as if nothing had been said.
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::fs;
 use std::sync::Arc;
 use std::thread;
@@ -45,8 +46,8 @@ pub(super) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// What an engine of this node opens. The rest is known when its device is restored.
-    fn message(&self, node: NodeKind) -> Start {
+    /// What an engine of this node opens for a vGPU with this profile. The rest is known when its device is restored.
+    fn message(&self, node: NodeKind, profile: GpuProfile) -> Start {
         let engines = &self.options.engines;
         Start {
             node,
@@ -57,6 +58,7 @@ impl Opening<'_> {
             sandbox: engines.sandbox,
             policy: self.options.scheduling.policy.to_string(),
             vulkan_device: engines.vulkan_device.clone(),
+            profile,
             tracking: self.tracking,
             local: match self.local {
                 LocalPlace::Host => Local::Host,
@@ -81,7 +83,8 @@ impl Opening<'_> {
                 .into_iter()
                 .filter_map(|place| EngineAddress::from_index(usize::try_from(place).ok()?));
             wanted.extend(places.map(|at| (vgpus.len(), at)));
-            vgpus.push((vgpu, held, program, Vec::new()));
+            let profile = self.options.profile_of(&self.options.vgpus[index]);
+            vgpus.push((vgpu, held, (program, profile), Vec::new()));
         }
         let mut processes = Vec::new();
         for some in wanted.chunks(thread::available_parallelism().map_or(1, usize::from)) {
@@ -100,18 +103,23 @@ impl Opening<'_> {
             }
         }
         log::info!("upgrade: {} of {} engines are open ahead", processes.len(), wanted.len());
-        for (name, held, program, opened) in vgpus {
+        for (name, held, (program, _), opened) in vgpus {
             inheritance.add_opened(name, held, Arc::new(OpenedEngines::new(Arc::new(program), opened)));
         }
         processes
     }
 
     /// Starts one, where there is time and room.
-    fn start(&self, program: &Program, at: EngineAddress, until: Instant) -> Option<Ahead> {
+    fn start(
+        &self,
+        (program, profile): &(Program, GpuProfile),
+        at: EngineAddress,
+        until: Instant,
+    ) -> Option<Ahead> {
         if Instant::now() >= until || !has_room(&fs::read_to_string(MEMORY).unwrap_or_default()) {
             return None;
         }
-        let started = Ahead::start(program, &self.message(at.node));
+        let started = Ahead::start(program, &self.message(at.node, *profile));
         started.inspect_err(|error| log::warn!("{}: {at} engine: {error}", program.owner)).ok()
     }
 }

@@ -36,6 +36,7 @@ impl Differences {
                     before.quota().max != after.quota().max && before.vram_bytes == after.vram_bytes,
                 ),
                 ("single-use", before.single_use != after.single_use),
+                ("gpu-profile", before.profile != after.profile),
                 ("front", before.front != after.front),
                 ("restore", before.restore != after.restore),
                 ("migrate-from", before.migrate_from != after.migrate_from),
@@ -74,6 +75,8 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
+    use campanile_protocol::named_profile::GpuProfile;
+
     use super::super::options::FrontOptions;
     use super::Differences;
     use super::VgpuOptions;
@@ -103,9 +106,10 @@ mod tests {
             front: FrontOptions::Fs(FsOptions::default()),
             restore: Some(PathBuf::from("/r")),
             migrate_from: vec!["uid:7".parse().unwrap()],
+            profile: Some(GpuProfile::Campanile1),
             ..before.clone()
         };
         let fixed = Differences::of(&before, &other).fixed;
-        assert_eq!(fixed, ["vram-max", "front", "restore", "migrate-from"]);
+        assert_eq!(fixed, ["vram-max", "gpu-profile", "front", "restore", "migrate-from"]);
     }
 }

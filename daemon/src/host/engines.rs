@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
+use campanile_protocol::named_profile::GpuProfile;
 
 use super::local_choice::LocalChoice;
 use crate::vgpu::doorbells::modes::DoorbellModes;
@@ -37,6 +38,8 @@ pub struct EngineOptions {
     pub local: LocalChoice,
     /// Part of the name of the Vulkan device.
     pub vulkan_device: Option<String>,
+    /// What of that device guests see, and may use, where their vGPU says nothing else.
+    pub profile: GpuProfile,
     /// What engines are started from.
     pub program: Program,
 }
@@ -56,6 +59,7 @@ impl EngineOptions {
             sandbox: true,
             local: LocalChoice::Host,
             vulkan_device: None,
+            profile: GpuProfile::Host,
             program,
         }
     }

@@ -237,6 +237,11 @@ impl Ground {
     ) -> Result<Config, HostError> {
         let [compute_timeout, copy_timeout] = options.timeouts;
         let normal_share = options.scheduling.normal_share;
+        let profile = options.profile_of(vgpu);
+        let compute = self.compute.under(profile).map_err(|why| HostError::Vgpu {
+            name: vgpu.name.clone(),
+            source: format!("gpu-profile {profile}: {why}").into(),
+        })?;
         Ok(Config {
             name: vgpu.name.clone(),
             vram_bytes: vgpu.vram_bytes,
@@ -261,7 +266,8 @@ impl Ground {
                 Some((_, opened)) => opened,
                 None => Arc::new(options.engines.program.of(&vgpu.name, held.containment.clone())),
             },
-            compute: self.compute.clone(),
+            compute,
+            profile,
             supervisor: Arc::clone(&self.supervisor),
             orders: Arc::new(Orders::new()?),
             policy: options.policy,

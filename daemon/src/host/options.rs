@@ -9,6 +9,7 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::sched::choice::Choice;
 use campanile_host_gpu::sched::parameters::Band;
 use campanile_host_gpu::sched::parameters::Settings;
+use campanile_protocol::named_profile::GpuProfile;
 
 use super::engines::EngineOptions;
 use super::holding::Holding;
@@ -50,6 +51,8 @@ pub struct VgpuOptions {
     pub vram_max: Option<u64>,
     /// Whether one guest process has it at a time.
     pub single_use: bool,
+    /// What of the device its guests see, and may use, where that is not what the daemon's option says.
+    pub profile: Option<GpuProfile>,
     /// TDR timeouts of its nodes, by ordinal, where they are its own.
     pub timeouts: [Option<Duration>; 2],
     /// What it gets of each node.
@@ -72,6 +75,7 @@ impl VgpuOptions {
             vram_min: 0,
             vram_max: None,
             single_use: false,
+            profile: None,
             timeouts: [None; 2],
             share: Share::default(),
             front: FrontOptions::Gpu,
@@ -155,6 +159,11 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
+    /// The GPU profile of one of its vGPUs.
+    pub fn profile_of(&self, vgpu: &VgpuOptions) -> GpuProfile {
+        vgpu.profile.unwrap_or(self.engines.profile)
+    }
+
     /// Whether a vGPU may have realtime work.
     pub fn has_realtime(&self) -> bool {
         self.vgpus.iter().any(|vgpu| vgpu.share.highest_band == Band::Realtime)

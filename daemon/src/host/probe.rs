@@ -1,5 +1,6 @@
 //! What this machine can do: asked once, of engine processes, since the daemon itself never calls a GPU driver.
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +75,7 @@ fn bring_up(
         sandbox,
         policy: Choice::default().to_string(),
         vulkan_device,
+        profile: GpuProfile::Host,
         tracking,
         local,
         code_mib: 0,

@@ -1,5 +1,7 @@
 //! What the operator decided for a vGPU.
 
+use campanile_protocol::named_profile::GpuProfile;
+use campanile_protocol::named_profile::lacks;
 use campanile_protocol::profile::Profile;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -57,6 +59,27 @@ pub struct ComputeDevice {
 }
 
 impl Compute {
+    /// The same for a vGPU with this profile.
+    ///
+    /// # Errors
+    /// The profile is a named one, and the machine does not compute, or its device has less; in words.
+    pub fn under(&self, profile: GpuProfile) -> Result<Self, String> {
+        let Some(fixed) = profile.fixed() else { return Ok(self.clone()) };
+        match self {
+            Self::Refused(reason) => Err(format!("there is no device for it: {reason}")),
+            Self::Available(device) => {
+                let of_host = device.profile.as_deref();
+                let lacks = of_host.map(|of_host| lacks(&fixed, of_host).map(|lack| lack.to_string()));
+                let lacks: Vec<String> = lacks.into_iter().flatten().collect();
+                if !lacks.is_empty() {
+                    return Err(format!("{} cannot serve it: {}", device.name, lacks.join("; ")));
+                }
+                let (name, profile) = (device.name.clone(), Some(Box::new(fixed)));
+                Ok(Self::Available(ComputeDevice { name, profile }))
+            }
+        }
+    }
+
     /// On a device of which no more is known.
     pub fn on(name: &str) -> Self {
         Self::Available(ComputeDevice { name: name.to_owned(), profile: None })
@@ -102,6 +125,8 @@ pub struct Config {
     pub window: bool,
     /// Part of the name of the Vulkan device, or none for the best.
     pub vulkan_device: Option<String>,
+    /// What of that device its guests see, and may use.
+    pub profile: GpuProfile,
     /// What starts engines: their program, or what stands in for it in tests.
     pub launcher: Arc<dyn Launcher>,
     /// What the probe at start found.
@@ -197,6 +222,7 @@ impl Config {
             sandbox: self.sandbox,
             policy: self.scheduler.to_string(),
             vulkan_device: self.vulkan_device.clone(),
+            profile: self.profile,
             tracking: self.tracking,
             // As much as comes along.
             code_mib: 0,
@@ -215,7 +241,12 @@ mod tests {
     use campanile_host_gpu::dirty::method::Method;
     use campanile_host_gpu::engine::message::NodeKind;
     use campanile_host_gpu::sched::choice::Choice;
+    use campanile_protocol::named_profile::GpuProfile;
+    use campanile_protocol::named_profile::campanile_1;
+    use campanile_protocol::profile::Profile;
 
+    use super::Compute;
+    use super::ComputeDevice;
     use super::Config;
     use crate::vgpu::tdr::policy::Level;
     use crate::vgpu::tdr::policy::Policy;
@@ -231,6 +262,7 @@ mod tests {
             sandbox: false,
             scheduler: policy,
             vulkan_device: Some("a card".to_owned()),
+            profile: GpuProfile::Campanile1,
             tracking: Method::BoundRanges,
             ..config()
         };
@@ -241,9 +273,30 @@ mod tests {
             assert_eq!((start.spin_microseconds, start.slice_microseconds), (1234, 4321));
             assert_eq!((start.policy.as_str(), start.sandbox), ("strict-priority", false));
             assert_eq!(start.vulkan_device.as_deref(), Some("a card"));
+            assert_eq!(start.profile, GpuProfile::Campanile1);
             assert_eq!(start.tracking, Method::BoundRanges);
         }
         assert!(super::Config { sandbox: true, ..config }.start_message(NodeKind::Copy, 0).sandbox);
+    }
+
+    #[test]
+    fn a_named_profile_is_what_guests_are_told_and_a_device_that_lacks_some_of_it_serves_none() {
+        let fixed = campanile_1();
+        let of = |profile: Profile| {
+            Compute::Available(ComputeDevice { name: "a card".to_owned(), profile: Some(Box::new(profile)) })
+        };
+        let device = Profile { vendor: 7, constants: 4096, ..fixed };
+        assert_eq!(of(device).under(GpuProfile::Host), Ok(of(device)), "as it is");
+        assert_eq!(of(device).under(GpuProfile::Campanile1), Ok(of(fixed)));
+        let weak = Profile { constants: 128, sets: 4, ..device };
+        assert_eq!(of(weak).under(GpuProfile::Host), Ok(of(weak)));
+        assert_eq!(
+            of(weak).under(GpuProfile::Campanile1).unwrap_err(),
+            "a card cannot serve it: sets: the profile has 8, the device 4; constants: the profile has 256, the device 128"
+        );
+        let none = Compute::Refused("no driver".to_owned());
+        assert_eq!(none.under(GpuProfile::Host), Ok(none.clone()));
+        assert_eq!(none.under(GpuProfile::Campanile1).unwrap_err(), "there is no device for it: no driver");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Sessions for unit tests: without engine processes, unless a test names a program.
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,6 +90,7 @@ pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
         sandbox: true,
         window: true,
         vulkan_device: None,
+        profile: GpuProfile::Host,
         launcher: Arc::new(Program::new(PathBuf::from("/nonexistent/campanile"), Vec::new())),
         compute: Compute::on("a device"),
         supervisor,

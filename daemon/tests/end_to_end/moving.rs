@@ -2,6 +2,7 @@
 //!
 //! Memory stays where it is: the files of the old session become those of the new one, as if all pages had been sent.
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
@@ -277,6 +278,7 @@ impl Moving {
             sandbox: true,
             window: true,
             vulkan_device: None,
+            profile: GpuProfile::Host,
             launcher: Arc::new(Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), vulkan())),
             compute: Compute::on("whatever there is"),
             supervisor: Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()),

@@ -135,6 +135,7 @@ impl Launcher for OpenedEngines {
 
 #[cfg(test)]
 mod tests {
+    use campanile_protocol::named_profile::GpuProfile;
     use std::sync::Arc;
     use std::sync::mpsc;
     use std::time::Duration;
@@ -168,6 +169,7 @@ mod tests {
             sandbox: true,
             policy: "fair".to_owned(),
             vulkan_device: None,
+            profile: GpuProfile::Host,
             tracking: Method::Off,
             local: Local::Host,
             code_mib: 0,
@@ -267,6 +269,7 @@ mod tests {
             Start { slice_microseconds: 0, ..ahead.clone() },
             Start { sandbox: false, ..ahead.clone() },
             Start { vulkan_device: Some("other".to_owned()), ..ahead.clone() },
+            Start { profile: GpuProfile::Campanile1, ..ahead.clone() },
             Start { tracking: Method::WriteProtect, ..ahead.clone() },
             Start { local: Local::Device(Default::default()), ..ahead.clone() },
             Start { code_mib: 1, ..ahead.clone() },

@@ -8,6 +8,7 @@
 //! It is a copy engine like any other, sandbox and all, with no guest process in its tables. So it works whether the engines of
 //! the vGPU run or have all ended, and its caller, a thread that may wait, waits for each answer.
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -82,6 +83,7 @@ impl CopyProcess {
             sandbox,
             policy,
             vulkan_device,
+            profile: GpuProfile::Host,
             tracking: Method::Off,
             local: Local::Device(LocalMemory { evicted_bytes, ..local }),
             code_mib: 0,

@@ -12,7 +12,10 @@ use campanile_protocol::engine::message::START_AHEAD;
 use campanile_protocol::engine::message::START_ALLOCATE;
 use campanile_protocol::engine::message::START_DEVICE;
 use campanile_protocol::engine::message::START_LOCAL;
+use campanile_protocol::engine::message::START_PROFILE;
+use campanile_protocol::engine::message::START_PROFILE_SHIFT;
 use campanile_protocol::engine::message::START_SANDBOX;
+use campanile_protocol::named_profile::GpuProfile;
 
 use super::message::Local;
 use super::message::MoveSide;
@@ -68,6 +71,7 @@ impl Message for Start {
             flags: if self.sandbox { START_SANDBOX } else { 0 }
                 | if device.is_some() { START_DEVICE } else { 0 }
                 | if self.is_ahead { START_AHEAD } else { 0 }
+                | self.profile.number() << START_PROFILE_SHIFT
                 | match self.local {
                     Local::Host => 0,
                     Local::Device(_) => START_LOCAL,
@@ -112,7 +116,10 @@ impl Message for Start {
             other => return Err(WireError::Field { what: "the tracking method", value: other.into() }),
         };
         let known = START_SANDBOX | START_DEVICE | START_LOCAL | START_ALLOCATE | START_AHEAD;
-        zero("an unknown flag", fixed.flags & !known)?;
+        zero("an unknown flag", fixed.flags & !(known | START_PROFILE))?;
+        let number = (fixed.flags & START_PROFILE) >> START_PROFILE_SHIFT;
+        let profile = GpuProfile::of_number(number)
+            .ok_or(WireError::Field { what: "the profile", value: number.into() })?;
         let local = match fixed.flags & (START_LOCAL | START_ALLOCATE) {
             0 => Local::Host,
             START_LOCAL => {
@@ -155,6 +162,7 @@ impl Message for Start {
             sandbox: fixed.flags & START_SANDBOX != 0,
             policy,
             vulkan_device,
+            profile,
             tracking,
             local,
             code_mib: fixed.code_mib,
@@ -459,6 +467,7 @@ impl Message for () {
 
 #[cfg(test)]
 mod tests {
+    use campanile_protocol::named_profile::GpuProfile;
     use campanile_protocol::profile::Profile;
     use std::fmt::Debug;
     use zerocopy::FromZeros;
@@ -498,6 +507,7 @@ mod tests {
             sandbox: true,
             policy: "fair".to_owned(),
             vulkan_device: Some("llvmpipe".to_owned()),
+            profile: GpuProfile::Host,
             tracking: Method::BoundRanges,
             local: Local::Host,
             code_mib: 0,
@@ -517,6 +527,7 @@ mod tests {
         let fifth = Start { local: Local::Allocate(9), ..third.clone() };
         let sixth = Start { code_mib: 32, ..fourth.clone() };
         let seventh = Start { is_ahead: true, ..sixth.clone() };
+        let eighth = Start { profile: GpuProfile::Campanile1, ..start.clone() };
         vec![
             (start, Vec::new(), 8),
             (other, Vec::new(), 7),
@@ -525,6 +536,7 @@ mod tests {
             (fifth, Vec::new(), 7),
             (sixth, Vec::new(), 11),
             (seventh, Vec::new(), 0),
+            (eighth, Vec::new(), 8),
         ]
     }
 
@@ -690,7 +702,9 @@ mod tests {
         set(&mut packet, HEADER + 8, 1);
         assert!(matches!(Response::decode(&packet, 0), Err(WireError::Field { .. })), "an address of none");
         let start = starts()[0].0.encode(&[], 8).unwrap();
-        for (at, value) in [(32, 2), (36, 3), (40, 32), (40, START_WITHOUT_DEVICE)] {
+        for (at, value) in
+            [(32, 2), (36, 3), (40, 32), (40, 0x203), (40, 0x1_0003), (40, START_WITHOUT_DEVICE)]
+        {
             let mut packet = start.clone();
             set(&mut packet, HEADER + at, value);
             let came = Start::decode(&packet, 8);

@@ -1,5 +1,6 @@
 //! The bytes of every message of the engine channel, as they are on the wire.
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
@@ -29,6 +30,7 @@ fn start() -> Start {
         sandbox: true,
         policy: "fair".to_owned(),
         vulkan_device: Some("ab".to_owned()),
+        profile: GpuProfile::Host,
         tracking: Method::BoundRanges,
         local: Local::Host,
         code_mib: 0x1f,
@@ -227,6 +229,9 @@ fn the_bytes_of_every_message_stay_what_they_are() {
     ];
     assert_eq!(local[fixed..], [&between.concat()[..], b"fairab"].concat());
     assert_eq!(Start::decode(&local, 11).unwrap().0, start_with_local());
+    // The number of a profile, in the second byte of the flags.
+    let profile = Start { profile: GpuProfile::Campanile1, ..start() };
+    assert_eq!(profile.encode(b"", 8).unwrap(), [&whole[..57], &[1], &whole[58..]].concat());
     // A flag more, and no descriptor.
     let ahead = Start { is_ahead: true, ..start() };
     let expected = [&whole[..12], &[0], &whole[13..56], &[0x13], &whole[57..]].concat();

@@ -1,5 +1,6 @@
 //! What goes over the engine channel.
 
+use campanile_protocol::named_profile::GpuProfile;
 use campanile_protocol::profile::Profile;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
@@ -41,6 +42,8 @@ pub struct Start {
     pub policy: String,
     /// Part of the name of the Vulkan device to use, or none for the best.
     pub vulkan_device: Option<String>,
+    /// What kernels may use of that device.
+    pub profile: GpuProfile,
     /// How it is found out what it writes.
     pub tracking: Method,
     /// Where local memory lies.
@@ -57,7 +60,8 @@ impl Start {
     pub fn opens_as(&self, ahead: &Self) -> bool {
         let opened = |of: &Self| {
             let is_local = matches!(of.local, Local::Device(_));
-            (of.node, of.sandbox, of.vulkan_device.clone(), of.slice_microseconds == 0, is_local)
+            let device = (of.vulkan_device.clone(), of.profile);
+            (of.node, of.sandbox, device, of.slice_microseconds == 0, is_local)
         };
         let Self { tracking, code_mib, .. } = ahead;
         let is_noted = |method: Method| method == Method::WriteProtect;

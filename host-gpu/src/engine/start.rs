@@ -249,7 +249,7 @@ fn begin_compute(
     let cache = cache.zip(code).and_then(|(found, log)| store(found, log));
     let copies = local.zip(copier).map(|(files, copier)| files.copies(copier)).transpose()?;
     let slice = Duration::from_micros(start.slice_microseconds);
-    let (info, profile) = (driver.info().clone(), driver.device_profile());
+    let (info, profile) = (driver.info().clone(), *driver.device_profile());
     let pipelines = driver.compiler();
     let mut instances: Vec<_> = iter::once(driver).chain(secondary).map(DeviceInstance::new).collect();
     if let Some(files) = local {

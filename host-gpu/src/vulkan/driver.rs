@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_protocol::profile::Profile as Told;
+
 use crate::kernel::program::BindingPoint;
 use crate::kernel::program::BufferKind;
 use crate::kernel::program::GRID_BINDING;
@@ -69,6 +71,8 @@ pub struct Driver {
     pub(super) stamps: Option<Stamps>,
     /// Kept to be filled again, never read across calls.
     places: Vec<Place>,
+    /// What guests are told of it.
+    told: Box<Told>,
     pub(super) gpu: Arc<Gpu>,
 }
 
@@ -112,15 +116,17 @@ impl Driver {
     /// Opens the best device there is.
     pub fn open(options: &Options) -> Result<Self, VulkanError> {
         let instance = Instance::open()?;
-        let candidate = choose(instance.candidates()?, options)?;
+        let mut candidate = choose(instance.candidates()?, options)?;
+        let told = candidate.restrict(options.profile)?;
         let executor = options.executor.unwrap_or(Executor::of(candidate.info.kind));
         let gpu = Gpu::open(Arc::new(instance), &candidate, executor)?;
-        Self::of(gpu, candidate.info, options.spin, executor)
+        Self::of(gpu, candidate.info, options.spin, executor, told)
     }
 
     /// Another device of the same kind, with a queue of its own: what one runs, the other need not wait for.
     pub fn secondary(&self) -> Result<Self, VulkanError> {
-        Self::of(self.gpu.secondary()?, self.info.clone(), self.spin, self.executor)
+        let told = self.told.clone();
+        Self::of(self.gpu.secondary()?, self.info.clone(), self.spin, self.executor, told)
     }
 
     pub(super) fn of(
@@ -128,6 +134,7 @@ impl Driver {
         info: Info,
         spin: Duration,
         executor: Executor,
+        told: Box<Told>,
     ) -> Result<Self, VulkanError> {
         let timeline = Arc::new(Timeline::new(&gpu)?);
         let slots = (0..IN_FLIGHT).map(|_| Slot::new(&gpu, &timeline)).collect::<Result<_, _>>()?;
@@ -154,6 +161,7 @@ impl Driver {
             executor,
             stamps,
             places,
+            told,
             gpu,
         })
     }
@@ -174,8 +182,8 @@ impl Driver {
     }
 
     /// What guests are told of it.
-    pub fn device_profile(&self) -> campanile_protocol::profile::Profile {
-        super::profile::of(&self.info, self.limits(), self.profile())
+    pub fn device_profile(&self) -> &Told {
+        &self.told
     }
 
     /// What the offset of every bound range must be a multiple of, bytes.

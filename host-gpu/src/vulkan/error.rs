@@ -38,6 +38,16 @@ pub enum VulkanError {
         /// Per device, what is missing.
         reasons: String,
     },
+    /// The device has less than the profile of the vGPU.
+    #[error("{device} cannot serve GPU profile {profile}: {lacks}")]
+    Profile {
+        /// Its name and driver.
+        device: String,
+        /// The name of the profile.
+        profile: &'static str,
+        /// Per field, what the profile has, and what the device has.
+        lacks: String,
+    },
     /// A driver computed something wrong in the self-test.
     #[error("{device} with driver {driver} computes wrongly: {what}. {REMEDY}")]
     WrongResult {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use campanile_protocol::named_profile::GpuProfile;
+
 use crate::vulkan::info::Kind;
 
 /// How work is handed to a device.
@@ -35,10 +37,18 @@ pub struct Options {
     pub spin: Duration,
     /// How work is handed to it; by its kind where this is none.
     pub executor: Option<Executor>,
+    /// What kernels may use, and how much: all that the device has, or what a named profile does.
+    pub profile: GpuProfile,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: None, prefer: None, spin: Duration::from_micros(50), executor: None }
+        Self {
+            name: None,
+            prefer: None,
+            spin: Duration::from_micros(50),
+            executor: None,
+            profile: GpuProfile::Host,
+        }
     }
 }

@@ -1,5 +1,7 @@
-//! What guests are told of a device: the least of what it, the engine and the guard take.
+//! What guests are told of a device: the least of what it, the engine and the guard take; and what is left of it under a named profile.
 
+use campanile_protocol::named_profile::GpuProfile;
+use campanile_protocol::named_profile::lacks;
 use campanile_protocol::packet::BINDING_ALIGNMENT;
 use campanile_protocol::profile;
 use campanile_protocol::profile::PROFILE_VERSION;
@@ -14,9 +16,72 @@ use crate::kernel::program::CONSTANTS_LIMIT;
 use crate::kernel::program::DESCRIPTOR_LIMIT;
 use crate::kernel::program::SET_LIMIT;
 use crate::shader::profile::Profile as Features;
+use crate::shader::profile::Subgroup;
+use crate::vulkan::error::VulkanError;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::info::Limits;
+use crate::vulkan::raw::instance::Candidate;
+
+/// `FEATURE_*` of kernels, and where the guard has each.
+const BITS: [(u64, fn(&mut Features) -> &mut bool); 20] = [
+    (profile::FEATURE_STORAGE_8, |it| &mut it.storage_8),
+    (profile::FEATURE_UNIFORM_8, |it| &mut it.uniform_8),
+    (profile::FEATURE_PUSH_8, |it| &mut it.push_8),
+    (profile::FEATURE_STORAGE_16, |it| &mut it.storage_16),
+    (profile::FEATURE_UNIFORM_16, |it| &mut it.uniform_16),
+    (profile::FEATURE_PUSH_16, |it| &mut it.push_16),
+    (profile::FEATURE_INT_8, |it| &mut it.int_8),
+    (profile::FEATURE_INT_16, |it| &mut it.int_16),
+    (profile::FEATURE_INT_64, |it| &mut it.int_64),
+    (profile::FEATURE_FLOAT_16, |it| &mut it.float_16),
+    (profile::FEATURE_FLOAT_64, |it| &mut it.float_64),
+    (profile::FEATURE_ATOMIC_64, |it| &mut it.atomic_64),
+    (profile::FEATURE_MEMORY_MODEL, |it| &mut it.memory_model),
+    (profile::FEATURE_MEMORY_MODEL_DEVICE, |it| &mut it.memory_model_device),
+    (profile::FEATURE_INTEGER_DOT, |it| &mut it.integer_dot),
+    (profile::FEATURE_BUFFER_ARRAYS, |it| &mut it.buffer_arrays),
+    (profile::FEATURE_SUBGROUP_EXTENDED, |it| &mut it.subgroup.extended),
+    (profile::FEATURE_UNIFORM_STANDARD, |it| &mut it.uniform_standard),
+    (profile::FEATURE_SCALAR_LAYOUT, |it| &mut it.scalar_layout),
+    (profile::FEATURE_ATOMIC_FLOAT, |it| &mut it.atomic_float),
+];
+
+/// In the order of `VkSubgroupFeatureFlagBits`.
+const OPERATIONS: [fn(&mut Subgroup) -> &mut bool; 8] = [
+    |it| &mut it.basic,
+    |it| &mut it.vote,
+    |it| &mut it.arithmetic,
+    |it| &mut it.ballot,
+    |it| &mut it.shuffle,
+    |it| &mut it.shuffle_relative,
+    |it| &mut it.clustered,
+    |it| &mut it.quad,
+];
+
+impl Candidate {
+    /// What guests are told of the device, as it is.
+    pub(super) fn told(&self) -> Profile {
+        of(&self.info, &self.limits, &self.profile)
+    }
+
+    /// Leaves of it what `profile` has. What guests are told then.
+    ///
+    /// # Errors
+    /// The device has less.
+    pub(super) fn restrict(&mut self, profile: GpuProfile) -> Result<Box<Profile>, VulkanError> {
+        let told = self.told();
+        let Some(fixed) = profile.fixed() else { return Ok(Box::new(told)) };
+        let lacks: Vec<String> = lacks(&fixed, &told).map(|lack| lack.to_string()).collect();
+        if !lacks.is_empty() {
+            let (device, lacks) = (self.info.to_string(), lacks.join("; "));
+            return Err(VulkanError::Profile { device, profile: profile.name(), lacks });
+        }
+        self.limits = limits_within(&self.limits, &fixed);
+        self.profile = features_within(&self.profile, &fixed);
+        Ok(Box::new(fixed))
+    }
+}
 
 /// The profile of a device.
 pub(super) fn of(info: &Info, limits: &Limits, features: &Features) -> Profile {
@@ -63,49 +128,61 @@ pub(super) fn of(info: &Info, limits: &Limits, features: &Features) -> Profile {
 }
 
 fn features_of(features: &Features, limits: &Limits) -> u64 {
-    let named = [
-        (features.storage_8, profile::FEATURE_STORAGE_8),
-        (features.uniform_8, profile::FEATURE_UNIFORM_8),
-        (features.push_8, profile::FEATURE_PUSH_8),
-        (features.storage_16, profile::FEATURE_STORAGE_16),
-        (features.uniform_16, profile::FEATURE_UNIFORM_16),
-        (features.push_16, profile::FEATURE_PUSH_16),
-        (features.int_8, profile::FEATURE_INT_8),
-        (features.int_16, profile::FEATURE_INT_16),
-        (features.int_64, profile::FEATURE_INT_64),
-        (features.float_16, profile::FEATURE_FLOAT_16),
-        (features.float_64, profile::FEATURE_FLOAT_64),
-        (features.atomic_64, profile::FEATURE_ATOMIC_64),
-        (features.memory_model, profile::FEATURE_MEMORY_MODEL),
-        (features.memory_model_device, profile::FEATURE_MEMORY_MODEL_DEVICE),
-        (features.integer_dot, profile::FEATURE_INTEGER_DOT),
-        (features.buffer_arrays, profile::FEATURE_BUFFER_ARRAYS),
-        (features.subgroup.extended, profile::FEATURE_SUBGROUP_EXTENDED),
-        (limits.subgroup_sizes != [0; 2], profile::FEATURE_SUBGROUP_SIZES),
-        (features.uniform_standard, profile::FEATURE_UNIFORM_STANDARD),
-        (features.scalar_layout, profile::FEATURE_SCALAR_LAYOUT),
-        (features.atomic_float, profile::FEATURE_ATOMIC_FLOAT),
-    ];
-    sum(named)
+    let mut features = *features;
+    let sizes = if limits.subgroup_sizes == [0; 2] { 0 } else { profile::FEATURE_SUBGROUP_SIZES };
+    BITS.into_iter().fold(sizes, |sum, (bit, field)| if *field(&mut features) { sum | bit } else { sum })
 }
 
 /// In the order of `VkSubgroupFeatureFlagBits`.
 fn operations_of(features: &Features) -> u32 {
-    let it = features.subgroup;
-    let bits =
-        [it.basic, it.vote, it.arithmetic, it.ballot, it.shuffle, it.shuffle_relative, it.clustered, it.quad];
-    (0..).zip(bits).filter(|(_, has)| *has).fold(0, |sum, (bit, _)| sum | 1 << bit)
+    let mut it = features.subgroup;
+    (0..).zip(OPERATIONS).fold(0, |sum, (bit, field)| if *field(&mut it) { sum | 1 << bit } else { sum })
 }
 
-fn sum<const N: usize>(named: [(bool, u64); N]) -> u64 {
-    named.into_iter().filter(|(has, _)| *has).fold(0, |sum, (_, bit)| sum | bit)
+/// Of `features`, those that `to` has, too: a device offers more than a vGPU with a named profile may use.
+pub(super) fn features_within(features: &Features, to: &Profile) -> Features {
+    let mut features = Features { mixed_dot: false, ..*features };
+    for (bit, field) in BITS {
+        *field(&mut features) &= to.features & bit != 0;
+    }
+    for (bit, field) in (0..).zip(OPERATIONS) {
+        *field(&mut features.subgroup) &= to.subgroup_operations & 1 << bit != 0;
+    }
+    features
+}
+
+/// The limits of `to`, on a device that has at least those.
+pub(super) fn limits_within(limits: &Limits, to: &Profile) -> Limits {
+    Limits {
+        groups: to.groups,
+        binding_length: to.storage_range,
+        uniform_length: to.uniform_range,
+        binding_alignment: to.binding_alignment.into(),
+        // What guests do not see.
+        import_alignment: limits.import_alignment,
+        workgroup: to.workgroup,
+        invocations: to.invocations,
+        workgroup_memory: to.workgroup_memory,
+        sets: to.sets,
+        // One more holds the grid.
+        storage_buffers: to.storage_buffers + 1,
+        uniform_buffers: to.uniform_buffers,
+        constants: to.constants,
+        subgroup_size: to.subgroup_size,
+        subgroup_sizes: to.subgroup_sizes,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use campanile_protocol::profile;
 
+    use campanile_protocol::named_profile::campanile_1;
+    use campanile_protocol::named_profile::lacks;
+
     use super::features_of;
+    use super::features_within;
+    use super::limits_within;
     use super::of;
     use super::operations_of;
     use crate::shader::profile::Profile as Features;
@@ -209,5 +286,48 @@ mod tests {
             "as Vulkan numbers them"
         );
         assert_eq!(operations_of(&Features::ALL), 0xff);
+    }
+
+    #[test]
+    fn under_a_named_profile_a_device_with_more_is_told_to_be_just_that() {
+        let fixed = campanile_1();
+        let device = of(&info(), &limits(true), &Features::ALL);
+        assert_eq!(
+            lacks(&fixed, &device).map(|lack| lack.to_string()).collect::<Vec<_>>(),
+            [
+                "storage_range: the profile has 134217728, the device 10",
+                "uniform_range: the profile has 65536, the device 11",
+                "groups in x: the profile has 65535, the device 7",
+                "groups in y: the profile has 65535, the device 8",
+                "groups in z: the profile has 65535, the device 9",
+                "binding_alignment: the profile has 256, the device 512",
+            ]
+        );
+        let much = Limits {
+            groups: [u32::MAX; 3],
+            binding_length: 1 << 30,
+            uniform_length: 1 << 30,
+            binding_alignment: 4,
+            ..limits(true)
+        };
+        assert_eq!(lacks(&fixed, &of(&info(), &much, &Features::ALL)).count(), 0);
+        let (limits, features) = (limits_within(&much, &fixed), features_within(&Features::ALL, &fixed));
+        let told = of(&info(), &limits, &features);
+        let named = campanile_protocol::profile::Profile {
+            kind: told.kind,
+            vendor: told.vendor,
+            device: told.device,
+            api_version: told.api_version,
+            driver_version: told.driver_version,
+            device_uuid: told.device_uuid,
+            driver_uuid: told.driver_uuid,
+            name: told.name,
+            driver: told.driver,
+            ..fixed
+        };
+        assert_eq!(told, named, "limits and features are those of the profile, and nothing beside");
+        assert!(!features.mixed_dot, "no profile names it");
+        assert_eq!(limits.import_alignment, much.import_alignment, "which is the host's business");
+        assert_eq!(features_within(&Features::default(), &fixed), Features::default(), "none is added");
     }
 }

@@ -103,6 +103,10 @@ pub const START_ALLOCATE: u32 = 8;
 /// In [`Start::flags`]: the driver is to be opened, and what the engine works on comes with another [`Start`]: no descriptor comes
 /// with this one.
 pub const START_AHEAD: u32 = 16;
+/// In [`Start::flags`]: where the bits of the number of the vGPU's profile begin ([`crate::named_profile::GpuProfile::number`]).
+pub const START_PROFILE_SHIFT: u32 = 8;
+/// In [`Start::flags`]: those bits.
+pub const START_PROFILE: u32 = 0xff << START_PROFILE_SHIFT;
 /// Most MiB of the log of compiled code.
 pub const MAX_CODE_MIB: u32 = 1024;
 
@@ -122,7 +126,7 @@ pub struct Start {
     pub node: u32,
     /// `TRACKING_*`.
     pub tracking: u32,
-    /// `START_*`.
+    /// `START_*`, and in [`START_PROFILE`] a profile.
     pub flags: u32,
     /// Bytes of the policy's name.
     pub policy_bytes: u32,

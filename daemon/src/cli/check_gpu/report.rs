@@ -7,6 +7,9 @@ use campanile_host_gpu::vulkan::check::figures::Spread;
 use campanile_host_gpu::vulkan::info::Handle;
 use campanile_host_gpu::vulkan::info::Hardware;
 use campanile_host_gpu::vulkan::info::Kind;
+use campanile_protocol::named_profile::GpuProfile;
+use campanile_protocol::named_profile::lacks;
+use campanile_protocol::profile::Profile;
 use serde::Serialize;
 
 /// What imports host memory.
@@ -56,6 +59,8 @@ pub struct DeviceReport {
     pub subgroup_size: u32,
     /// The smallest and the largest that a kernel may ask for; zeros where it may not ask.
     pub subgroup_sizes: [u32; 2],
+    /// Named GPU profiles that a vGPU on it can have, or not.
+    pub gpu_profiles: Vec<ProfileReport>,
     /// Whether known kernels have their known results; null where that was not tried.
     pub self_test: Option<bool>,
     /// What was measured.
@@ -75,6 +80,15 @@ pub struct ImportReport {
     pub works: Option<bool>,
     /// Why it did not.
     pub problem: Option<String>,
+}
+
+/// A named GPU profile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProfileReport {
+    /// Its name.
+    pub name: &'static str,
+    /// Per field that the device has less of, what the profile has, and what the device has.
+    pub lacks: Vec<String>,
 }
 
 /// Memory of a device.
@@ -125,7 +139,7 @@ pub struct FiguresReport {
 impl DeviceReport {
     /// Of a device that was only looked at.
     pub fn new(found: &Found, notes_stores: bool) -> Self {
-        let Found { info, limits, missing, hardware, handles } = found;
+        let Found { info, limits, missing, hardware, handles, profile } = found;
         let [major, minor, patch] = info.api_version;
         let host = ImportReport {
             method: "host pointer".to_owned(),
@@ -160,6 +174,7 @@ impl DeviceReport {
             dirty_tracking: tracking(info.kind, notes_stores),
             subgroup_size: limits.subgroup_size,
             subgroup_sizes: limits.subgroup_sizes,
+            gpu_profiles: profiles(profile),
             self_test: None,
             figures: None,
         };
@@ -198,6 +213,13 @@ impl From<&Figures> for FiguresReport {
             kernel_host_memory_gb_per_s: 2.0 * figures.rate(figures.kernel_host),
         }
     }
+}
+
+/// Which of the named ones a device can serve whose own is this.
+fn profiles(device: &Profile) -> Vec<ProfileReport> {
+    let named = GpuProfile::ALL.into_iter().filter_map(|profile| Some((profile.name(), profile.fixed()?)));
+    let lacks = |fixed: &Profile| lacks(fixed, device).map(|lack| lack.to_string()).collect();
+    named.map(|(name, fixed)| ProfileReport { name, lacks: lacks(&fixed) }).collect()
 }
 
 fn kind(kind: Kind) -> &'static str {
@@ -249,11 +271,15 @@ pub(super) mod tests {
     use campanile_host_gpu::vulkan::info::Family;
     use campanile_host_gpu::vulkan::info::Hardware;
     use campanile_host_gpu::vulkan::info::Kind;
+    use campanile_protocol::named_profile::campanile_1;
+    use campanile_protocol::profile::Profile;
 
     use super::DeviceReport;
     use super::HOST_IMPORT;
     use super::ImportReport;
+    use super::ProfileReport;
     use super::memory;
+    use super::profiles;
     use super::queues;
     use super::tracking;
 
@@ -282,6 +308,7 @@ pub(super) mod tests {
             dirty_tracking: tracking(Kind::Discrete, true),
             subgroup_size: 32,
             subgroup_sizes: [32, 32],
+            gpu_profiles: profiles(&campanile_1()),
             self_test: None,
             figures: None,
         };
@@ -327,6 +354,17 @@ pub(super) mod tests {
         device.self_test = Some(true);
         device.judge();
         assert!(device.serves && device.works.starts_with("compute"));
+    }
+
+    #[test]
+    fn what_a_device_lacks_of_each_named_profile_is_told_and_serving_does_not_depend_on_it() {
+        let lacks = vec!["constants: the profile has 256, the device 128".to_owned()];
+        let weak = profiles(&Profile { constants: 128, ..campanile_1() });
+        assert_eq!(weak, [ProfileReport { name: "campanile-1", lacks }]);
+        let mut device = device();
+        device.gpu_profiles = weak;
+        device.judge();
+        assert!(device.serves);
     }
 
     #[test]

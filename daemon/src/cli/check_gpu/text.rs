@@ -5,6 +5,7 @@ use std::fmt;
 use super::report::DeviceReport;
 use super::report::FiguresReport;
 use super::report::ImportReport;
+use super::report::ProfileReport;
 use super::report::QueueReport;
 use super::report::Report;
 
@@ -41,6 +42,9 @@ impl fmt::Display for DeviceReport {
         let tracking: Vec<_> = self.dirty_tracking.iter().map(ToString::to_string).collect();
         row("dirty tracking", &tracking.join(", "))?;
         row("subgroups", &subgroups(self))?;
+        for profile in &self.gpu_profiles {
+            row("gpu profile", &profile.to_string())?;
+        }
         if let Some(passed) = self.self_test {
             row("self-test", if passed { "passed" } else { "FAILED" })?;
         }
@@ -60,6 +64,15 @@ impl fmt::Display for ImportReport {
         match &self.problem {
             Some(problem) => write!(f, ": {problem}"),
             None => write!(f, " ({})", self.used_for),
+        }
+    }
+}
+
+impl fmt::Display for ProfileReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.lacks[..] {
+            [] => write!(f, "{}: can serve it", self.name),
+            lacks => write!(f, "{}: cannot serve it: {}", self.name, lacks.join("; ")),
         }
     }
 }
@@ -156,6 +169,7 @@ mod tests {
                 "1: 16 of transfer, timestamps of 64 bits\n",
                 "bound-ranges, shadow-compare\n",
                 "32; 32 to 32 on demand",
+                "gpu profile        campanile-1: can serve it\n",
                 "passed\n",
                 "18.2 us median, 20.0 us p99",
                 "45.9 us median",
@@ -176,6 +190,7 @@ mod tests {
         device.memory.all_host_visible = false;
         device.memory.host_visible_bytes = 256 << 20;
         device.subgroup_sizes = [0; 2];
+        device.gpu_profiles[0].lacks = vec!["one thing".to_owned(), "another".to_owned()];
         device.self_test = Some(false);
         device.judge();
         let report = Report { serves: false, error: None, devices: vec![device] };
@@ -189,6 +204,7 @@ mod tests {
                 "opaque fd: FAILS: contents are lost\n",
                 "256 MiB of it host-visible",
                 "32; not to be chosen",
+                "gpu profile        campanile-1: cannot serve it: one thing; another\n",
                 "FAILED\n",
             ],
         );

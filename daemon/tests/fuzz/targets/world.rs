@@ -1,5 +1,6 @@
 //! vGPUs without engines, and guest memory for them.
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -74,6 +75,7 @@ pub(crate) fn config((vram_bytes, max): (u64, u64)) -> Arc<Config> {
         sandbox: true,
         window: true,
         vulkan_device: None,
+        profile: GpuProfile::Host,
         launcher: Arc::new(Program::new(PathBuf::from("/nowhere/campanile"), Vec::new())),
         compute: Compute::on("whatever there is"),
         local: None,

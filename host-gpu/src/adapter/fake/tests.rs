@@ -5,6 +5,7 @@ use campanile_protocol::engine::block::ProcessEntry;
 use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
 use campanile_protocol::engine::hw_queue::HW_SUSPENDED;
 use campanile_protocol::engine::hw_queue::HwSubmission;
+use campanile_protocol::named_profile::GpuProfile;
 use campanile_protocol::packet::Fault;
 
 use super::Conduct;
@@ -33,6 +34,7 @@ const START: Start = Start {
     sandbox: true,
     policy: String::new(),
     vulkan_device: None,
+    profile: GpuProfile::Host,
     tracking: Method::Off,
     local: Local::Host,
     code_mib: 0,

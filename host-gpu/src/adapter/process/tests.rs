@@ -1,5 +1,6 @@
 //! One process after the other over a block, and what is said to each.
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
@@ -167,6 +168,7 @@ fn tdr_57_the_next_process_finds_the_tables_and_nothing_that_was_said_of_the_las
         sandbox: true,
         policy: "fair".to_owned(),
         vulkan_device: None,
+        profile: GpuProfile::Host,
         tracking: Method::Off,
         local: Local::Host,
         code_mib: 0,

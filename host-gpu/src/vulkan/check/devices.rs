@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use campanile_protocol::profile::Profile;
+
 use crate::vulkan::driver::Driver;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::info::Handles;
@@ -33,6 +35,8 @@ pub struct Found {
     pub hardware: Hardware,
     /// How its memory can be exported.
     pub handles: Handles,
+    /// What guests are told of it, where their vGPU has no named profile.
+    pub profile: Profile,
 }
 
 impl Devices {
@@ -57,6 +61,7 @@ impl Devices {
             missing: candidate.missing.clone(),
             hardware: self.instance.hardware(candidate),
             handles: candidate.handles,
+            profile: candidate.told(),
         };
         self.candidates.iter().map(found).collect()
     }
@@ -73,7 +78,7 @@ impl Devices {
         }
         let executor = Executor::of(candidate.info.kind);
         let gpu = Gpu::open(Arc::clone(&self.instance), candidate, executor)?;
-        Driver::of(gpu, candidate.info.clone(), spin, executor)
+        Driver::of(gpu, candidate.info.clone(), spin, executor, Box::new(candidate.told()))
     }
 }
 

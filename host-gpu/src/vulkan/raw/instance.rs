@@ -54,7 +54,7 @@ pub(in crate::vulkan) struct Candidate {
     pub(in crate::vulkan) info: Info,
     pub(in crate::vulkan) limits: Limits,
     /// What its kernels may use.
-    pub(super) profile: Profile,
+    pub(in crate::vulkan) profile: Profile,
     /// What it lacks; empty for a device that will do.
     pub(in crate::vulkan) missing: Vec<String>,
     pub(super) device: vk::PhysicalDevice,

@@ -1,5 +1,6 @@
 //! State that asks for more than this vGPU was given, or contradicts itself: one field at a time.
 
+use campanile_protocol::named_profile::GpuProfile;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -346,7 +347,7 @@ fn lm_54_tdr_53_what_was_handed_back_before_a_move_has_not_completed_after_it() 
 #[test]
 fn lm_34_lm_33_every_setting_that_a_guest_has_seen_must_be_the_same_where_its_state_goes() {
     type Other = (&'static str, fn(&mut Config));
-    let others: [Other; 13] = [
+    let others: [Other; 14] = [
         ("vram_bytes", |it| it.vram_bytes /= 2),
         ("quota_bytes", |it| {
             let quota = Quota { min: 0, max: 2 << 30 };
@@ -354,6 +355,7 @@ fn lm_34_lm_33_every_setting_that_a_guest_has_seen_must_be_the_same_where_its_st
         }),
         ("window", |it| it.window = false),
         ("single_use", |it| it.single_use = true),
+        ("gpu_profile", |it| it.profile = GpuProfile::Campanile1),
         ("engines", |it| it.engines = 2),
         ("highest_band", |it| it.share.highest_band = Band::Normal),
         ("doorbells of node compute", |it| it.doorbells = 63),

@@ -12,6 +12,7 @@ use campanile_host_gpu::engine::address::node_name;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::sched::parameters::Band;
 use campanile_protocol::PROTOCOL_VERSION;
+use campanile_protocol::named_profile::GpuProfile;
 use campanile_protocol::queue::doorbell::DoorbellModel;
 use std::sync::atomic::Ordering;
 
@@ -130,6 +131,10 @@ pub fn immutable_of(config: &Config) -> Immutable {
             is_sliced: node == NodeKind::Compute && !config.slice.is_zero(),
             device: match (node, &config.compute) {
                 (NodeKind::Copy, _) => Some(String::new()),
+                // What its device is, is of no importance then.
+                (NodeKind::Compute, Compute::Available(_)) if config.profile != GpuProfile::Host => {
+                    Some(config.profile.to_string())
+                }
                 (NodeKind::Compute, Compute::Available(device)) => Some(device.name.clone()),
                 (NodeKind::Compute, Compute::Refused(_)) => None,
             },
@@ -144,6 +149,7 @@ pub fn immutable_of(config: &Config) -> Immutable {
         quota_bytes: config.account.quota().max,
         window: config.window,
         single_use: config.single_use,
+        gpu_profile: config.profile.fixed().map_or_else(String::new, |_| config.profile.to_string()),
         engines: u32::from(config.engines),
         highest_band: band(config.share.highest_band)
             .and_then(|place| u32::try_from(place).ok())
@@ -360,12 +366,14 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use campanile_protocol::named_profile::GpuProfile;
     use campanile_protocol::queue::doorbell::DoorbellModel;
 
     use super::REFUSALS;
     use super::SaveError;
     use super::immutable_of;
     use super::refusal_number;
+    use crate::vgpu::config::Compute;
     use crate::vgpu::config::Config;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::lifecycle::Lifecycle;
@@ -402,6 +410,20 @@ mod tests {
         let nodes = nodes(&other);
         assert_eq!([&nodes[0], &nodes[1]].map(|node| node.is_sliced), [false, false]);
         assert_eq!([&nodes[0], &nodes[1]].map(|node| node.has_global_doorbell), [false, true]);
+        let on = |device: &str| Config { compute: Compute::on(device), ..config() };
+        let named = |device: &str| Config { profile: GpuProfile::Campanile1, ..on(device) };
+        let [of_host, other, of_profile, same] =
+            [on("a"), on("b"), named("a"), named("b")].map(|config| immutable_of(&config));
+        assert_eq!(of_host.gpu_profile, "", "as it was before there were named ones");
+        assert_eq!(of_host.check(&other).unwrap_err().field, "device of node compute");
+        assert_eq!(of_profile.check(&same), Ok(()), "whatever the device");
+        assert_eq!(of_profile.nodes[0].device.as_deref(), Some("campanile-1"));
+        assert_eq!(of_profile.nodes[1].device.as_deref(), Some(""), "which only copies");
+        let refused = of_profile.check(&of_host).unwrap_err().to_string();
+        assert!(refused.contains("gpu_profile is host in the state, and campanile-1 here"), "{refused}");
+        let none = Compute::Refused("no driver".to_owned());
+        let none = immutable_of(&Config { compute: none, ..named("a") });
+        assert_eq!(none.check(&of_profile).unwrap_err().field, "device of node compute");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::fmt::Display;
 
+use campanile_protocol::named_profile::GpuProfile;
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -21,7 +22,8 @@ pub struct ImmutableNode {
     /// Whether dispatches are preempted between thread groups.
     pub is_sliced: bool,
     /// The device and its driver, by name and version; empty where the node only copies, none where it cannot be used.
-    /// What a kernel may use, and what it computes to the last bit, is for these to say.
+    /// What a kernel may use, and what it computes to the last bit, is for these to say. With a named GPU profile it is that: it says
+    /// what a kernel may use, and nothing says what it computes to the last bit.
     pub device: Option<String>,
 }
 
@@ -43,6 +45,9 @@ pub struct Immutable {
     pub window: bool,
     /// Whether one guest process has it at a time (MCDM-41).
     pub single_use: bool,
+    /// The named GPU profile, with its version; empty where it is that of the host's device.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub gpu_profile: String,
     /// Linked physical adapters (TDR-07).
     pub engines: u32,
     /// The highest band that its guests may have (PRE-65).
@@ -104,6 +109,7 @@ impl Immutable {
             quota_bytes,
             window,
             single_use,
+            gpu_profile,
             engines,
             highest_band,
             nodes,
@@ -118,6 +124,10 @@ impl Immutable {
         same("quota_bytes", &saved.quota_bytes, quota_bytes)?;
         same("window", &saved.window, window)?;
         same("single_use", &saved.single_use, single_use)?;
+        let named = |profile: &String| {
+            if profile.is_empty() { GpuProfile::Host.to_string() } else { profile.clone() }
+        };
+        same("gpu_profile", &named(&saved.gpu_profile), &named(gpu_profile))?;
         same("engines", &saved.engines, engines)?;
         let fits = saved.highest_band <= *highest_band;
         check("highest_band", fits, &saved.highest_band, highest_band)?;
@@ -162,6 +172,7 @@ mod tests {
             quota_bytes: 64 << 20,
             window: true,
             single_use: false,
+            gpu_profile: "campanile-1".to_owned(),
             engines: 1,
             highest_band: 1,
             nodes: vec![node("compute"), node("copy")],
@@ -172,7 +183,7 @@ mod tests {
     type Row = (&'static str, fn(&mut Immutable), &'static str, [&'static str; 2]);
 
     /// Every field of [`Immutable`] and, behind `nodes`, of [`ImmutableNode`], at least once.
-    const ROWS: [Row; 25] = [
+    const ROWS: [Row; 27] = [
         ("daemon", |it| it.daemon = "0.2.0".to_owned(), "daemon version", ["0.2.0", "0.1.3"]),
         ("daemon", |it| it.daemon = "1.1.3".to_owned(), "daemon version", ["1.1.3", "0.1.3"]),
         ("daemon", |it| it.daemon = String::new(), "daemon version", ["", "0.1.3"]),
@@ -186,6 +197,13 @@ mod tests {
         ("aperture_bytes", |it| it.aperture_bytes /= 2, "aperture_bytes", ["16777216", "33554432"]),
         ("aperture_bytes", |it| it.aperture_bytes *= 2, "aperture_bytes", ["67108864", "33554432"]),
         ("single_use", |it| it.single_use = true, "single_use", ["true", "false"]),
+        ("gpu_profile", |it| it.gpu_profile.clear(), "gpu_profile", ["host", "campanile-1"]),
+        (
+            "gpu_profile",
+            |it| it.gpu_profile = "campanile-2".to_owned(),
+            "gpu_profile",
+            ["campanile-2", "campanile-1"],
+        ),
         ("window", |it| it.window = false, "window", ["false", "true"]),
         ("engines", |it| it.engines = 2, "engines", ["2", "1"]),
         ("highest_band", |it| it.highest_band = 2, "highest_band", ["2", "1"]),
