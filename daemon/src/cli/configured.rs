@@ -199,6 +199,7 @@ mod tests {
             ("front", "\"fs\""),
             ("tag", "\"t\""),
             ("bands", "\"focus\""),
+            ("gpu-profile", "\"campanile-1\""),
             ("restore", "\"/r\""),
             ("migrate-from", "\"uid:7\""),
         ];

@@ -94,6 +94,7 @@ pub fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("vram_max_bytes".to_owned(), json!(quota.max));
     fields.insert("vram_committed_bytes".to_owned(), json!(budget.committed));
     fields.insert("vram_available_bytes".to_owned(), json!(budget.available));
+    fields.insert("gpu_profile".to_owned(), json!(vgpu.current.get().profile.name()));
     fields.insert("tuning".to_owned(), show_tuning(&vgpu.current.get()));
     fields.insert("nodes".to_owned(), show_nodes(vgpu));
     fields.insert("submissions".to_owned(), show_submissions(vgpu));

@@ -125,12 +125,13 @@ fn lm_08_lm_12_a_move_is_of_the_vgpu_that_it_names_and_no_other_has_any_part_in_
 /// How a target differs: what its vGPU is like, what its daemon is told, and what is refused: field, and both values.
 type Difference = (&'static str, &'static [&'static str], &'static str, [&'static str; 2]);
 
-const DIFFERENCES: [Difference; 10] = [
+const DIFFERENCES: [Difference; 11] = [
     ("vram=32M", &[], "bytes of video memory", ["68157440", "34603008"]),
     ("vram=64M,vram-max=96M", &[], "room for evicted memory", ["134217728", "201326592"]),
     ("vram=64M,single-use", &[], "single_use", ["false", "true"]),
     ("vram=64M,bands=normal", &[], "highest_band", ["3", "1"]),
     (PLAIN, &["--no-window"], "window", ["true", "false"]),
+    (PLAIN, &["--gpu-profile", "campanile-1"], "gpu_profile", ["host", "campanile-1"]),
     (PLAIN, &["--engines", "2"], "engines", ["1", "2"]),
     (PLAIN, &["--doorbells", "63"], "doorbells of node compute", ["64", "63"]),
     (PLAIN, &["--slice", "0"], "is_sliced of node compute", ["true", "false"]),

@@ -22,6 +22,7 @@ mod driver_faults;
 mod engine_settings;
 #[path = "../../../host-gpu/src/shader/tests/frame.rs"]
 mod frame;
+mod gpu_profiles;
 mod inside;
 mod kernel_compiles;
 mod kernel_floods;

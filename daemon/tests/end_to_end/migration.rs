@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 
 use campanile_daemon::migration::file::read;
@@ -49,6 +50,15 @@ impl Hosts {
 
     /// The same, each with more arguments of its own.
     pub(crate) fn each(specs: [&[&str]; 2], more: [&[&str]; 2]) -> Self {
+        Self::changed(specs, more, |_, _| ())
+    }
+
+    /// The same, each started as `change` has it.
+    pub(crate) fn changed(
+        specs: [&[&str]; 2],
+        more: [&[&str]; 2],
+        change: impl Fn(usize, &mut Command),
+    ) -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let doors = ["a", "b"].map(|name| format!("unix:{}", at(name)));
@@ -63,7 +73,7 @@ impl Hosts {
                 &control,
             ];
             arguments.extend(more[index]);
-            Daemon::with_specs(specs[index], &arguments)
+            Daemon::changed(specs[index], &arguments, |command| change(index, command))
         });
         until("both doors", || ["a", "b"].iter().all(|name| folder.path().join(name).exists()));
         Self { folder, daemons }

@@ -44,6 +44,22 @@ fn cont_06_a_vgpu_that_is_being_migrated_refuses_the_upgrade_and_goes_on() {
 }
 
 #[test]
+fn a_successor_with_another_gpu_profile_refuses_the_vgpu_of_a_vm_and_the_daemon_goes_on() {
+    let config = |profile: &str| table("a", &format!("gpu-profile = \"{profile}\"\n"));
+    let mut line = Line::begin(&config("campanile-1"));
+    let vm = connect(&line.served, "a");
+    let device = Device::open(vm.open("test").unwrap()).unwrap();
+    let profile = device.profile().unwrap();
+    line.upgrade();
+    once(&device);
+    assert_eq!(device.profile().unwrap(), profile);
+    line.served.folder.write("campanile.toml", &format!("{QUIET}{}", config("host")));
+    let why = line.refused(&[]);
+    assert!(why.contains("gpu_profile is campanile-1 in the state, and host here"), "{why}");
+    once(&device);
+}
+
+#[test]
 fn cont_06_a_vmm_in_the_middle_of_a_message_refuses_the_upgrade_and_goes_on() {
     let mut line = Line::begin(&format!("{}{}", table("a", ""), table("b", "")));
     let b = connect(&line.served, "b");

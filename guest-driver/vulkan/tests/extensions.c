@@ -181,11 +181,46 @@ static void told(struct device *device) {
     NEED(sizes.robustStorageBufferAccessSizeAlignment == 4 && sizes.robustUniformBufferAccessSizeAlignment == 256);
 }
 
+/* With the GPU profile campanile-1 the device is that, whatever is behind it. */
+static void named_profile(struct device *device) {
+    VkPhysicalDeviceSubgroupProperties subgroups = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES};
+    VkPhysicalDeviceIDProperties ids = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES, &subgroups};
+    VkPhysicalDeviceProperties2 properties = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &ids};
+    vkGetPhysicalDeviceProperties2(device->physical, &properties);
+    NEED(strcmp(properties.properties.deviceName, "Campanile (campanile-1)") == 0);
+    NEED(properties.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU);
+    NEED(properties.properties.vendorID == 0x1af4 && properties.properties.deviceID == 0x1050);
+    NEED(memcmp(properties.properties.pipelineCacheUUID, "campanile-1:drv", VK_UUID_SIZE) == 0);
+    NEED(memcmp(ids.driverUUID, "campanile-1:drv", VK_UUID_SIZE) == 0);
+    NEED(memcmp(ids.deviceUUID, "campanile-1:gpu", VK_UUID_SIZE) == 0);
+    NEED(subgroups.supportedOperations == 0 && subgroups.subgroupSize == 32);
+    const VkPhysicalDeviceLimits *limits = &properties.properties.limits;
+    NEED(limits->maxStorageBufferRange == 128u << 20 && limits->maxPushConstantsSize == 256);
+    NEED(limits->maxPerStageDescriptorStorageBuffers == 16 && limits->maxComputeWorkGroupInvocations == 1024);
+    VkPhysicalDeviceShaderAtomicFloatFeaturesEXT floats = {
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT};
+    VkPhysicalDeviceVulkan12Features more = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, &floats};
+    VkPhysicalDeviceFeatures2 features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &more};
+    vkGetPhysicalDeviceFeatures2(device->physical, &features);
+    NEED(more.storageBuffer8BitAccess && more.shaderFloat16 && more.shaderInt8 && features.features.shaderInt64);
+    NEED(!features.features.shaderFloat64 && !more.shaderBufferInt64Atomics && !floats.shaderBufferFloat32AtomicAdd);
+    uint32_t count = 0;
+    OK(vkEnumerateDeviceExtensionProperties(device->physical, NULL, &count, NULL));
+    VkExtensionProperties *extensions = malloc(count * sizeof *extensions);
+    OK(vkEnumerateDeviceExtensionProperties(device->physical, NULL, &count, extensions));
+    for (uint32_t i = 0; i < count; i++) {
+        NEED(strcmp(extensions[i].extensionName, "VK_EXT_subgroup_size_control") != 0);
+        NEED(strcmp(extensions[i].extensionName, "VK_EXT_shader_atomic_float") != 0);
+    }
+    free(extensions);
+}
+
 int main(int argc, char **argv) {
     static const char *const names[] = {"VK_EXT_private_data",    "VK_EXT_pipeline_creation_cache_control",
                                         "VK_EXT_tooling_info",    "VK_EXT_pipeline_creation_feedback",
                                         "VK_EXT_robustness2",     "VK_KHR_zero_initialize_workgroup_memory"};
     static const struct test tests[] = {
-        {"private-data", private_data}, {"pipelines", pipelines}, {"layouts", layouts}, {"told", told}, {NULL, NULL}};
+        {"private-data", private_data}, {"pipelines", pipelines}, {"layouts", layouts}, {"told", told},
+        {"named-profile", named_profile}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 6, names);
 }

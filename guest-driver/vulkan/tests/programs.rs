@@ -149,6 +149,16 @@ fn extensions_tell_what_they_promise() {
 }
 
 #[test]
+fn a_device_with_a_named_profile_is_that_and_nothing_of_the_hosts_and_programs_run_on_it() {
+    let named = ["--tdr-timeout", "500", "--gpu-profile", "campanile-1"];
+    run_on(&named, "extensions", "named-profile", &[]);
+    for test in ["resubmit", "indirect", "descriptors", "push-templates"] {
+        run_on(&named, "compute", test, &[]);
+    }
+    run_on(&named, "extensions", "layouts", &[]);
+}
+
+#[test]
 fn modules_that_are_none_are_refused_and_the_device_goes_on() {
     run("errors", "modules");
 }

@@ -53,7 +53,7 @@ pub struct Found {
     pub files: Files,
     /// The numbers of the driver's own descriptors of data and index.
     pub drivers: [i32; 2],
-    /// That of driver and device.
+    /// That of driver and device: code of another one is not to be run.
     pub identity: u64,
 }
 
@@ -88,11 +88,12 @@ impl Folder {
         &self.path
     }
 
-    /// What the driver of CPUs made in it, or that of GPUs.
+    /// What the driver of CPUs made in it, or that of GPUs. `device` says which device and driver that is, in more words than the names
+    /// of folders: a driver of CPUs has one folder, however long the vectors are that it compiles for.
     ///
     /// # Errors
     /// None has, or several drivers of GPUs have; files cannot be read.
-    pub fn find(&self, is_cpu: bool) -> io::Result<Found> {
+    pub fn find(&self, is_cpu: bool, device: &str) -> io::Result<Found> {
         let mut folders = Vec::new();
         list(&self.path, DEPTH, &mut folders);
         folders.retain(|folder| folder.ends_with(CPU) == is_cpu);
@@ -107,6 +108,8 @@ impl Folder {
         let name = folder.strip_prefix(&self.path).unwrap_or(folder);
         let mut identity = Xxh3::new();
         identity.write(name.as_os_str().as_encoded_bytes());
+        identity.write(&[0]);
+        identity.write(device.as_bytes());
         // Zero is a log that no process has claimed.
         Ok(Found { files, drivers, identity: identity.finish().max(1) })
     }
@@ -220,11 +223,11 @@ mod tests {
         let (above, folder) = made();
         let path = folder.path().to_owned();
         assert!(Folder::make(&path).is_err(), "it is another's");
-        assert!(folder.find(true).is_err(), "nothing was made");
+        assert!(folder.find(true, "a device").is_err(), "nothing was made");
         let [data, index] = driver(&folder, CPU);
-        let found = folder.find(true).unwrap();
+        let found = folder.find(true, "a device").unwrap();
         assert_eq!(found.drivers, [data.as_raw_fd(), index.as_raw_fd()]);
-        assert!(folder.find(false).is_err(), "none of a GPU's driver");
+        assert!(folder.find(false, "a device").is_err(), "none of a GPU's driver");
         drop(folder);
         assert!(!path.exists());
         drop(above);
@@ -235,13 +238,15 @@ mod tests {
         let (_above, folder) = made();
         let cpu = driver(&folder, CPU);
         let gpu = driver(&folder, "another");
-        let [of_cpu, of_gpu] = [true, false].map(|is_cpu| folder.find(is_cpu).unwrap());
+        let [of_cpu, of_gpu] = [true, false].map(|is_cpu| folder.find(is_cpu, "a device").unwrap());
         assert_eq!((of_cpu.drivers[0], of_gpu.drivers[0]), (cpu[0].as_raw_fd(), gpu[0].as_raw_fd()));
         assert_ne!(of_cpu.identity, of_gpu.identity);
-        assert_eq!(folder.find(true).unwrap().identity, of_cpu.identity);
+        assert_eq!(folder.find(true, "a device").unwrap().identity, of_cpu.identity);
+        let other = folder.find(true, "another").unwrap();
+        assert_ne!(other.identity, of_cpu.identity, "the same folder, and other vectors");
         let _third = driver(&folder, "a third");
-        assert!(folder.find(false).is_err());
-        assert!(folder.find(true).is_ok());
+        assert!(folder.find(false, "a device").is_err());
+        assert!(folder.find(true, "a device").is_ok());
     }
 
     #[test]
@@ -271,6 +276,6 @@ mod tests {
     fn a_cache_that_is_not_open_in_this_process_is_none() {
         let (_above, folder) = made();
         drop(driver(&folder, CPU));
-        assert!(folder.find(true).is_err());
+        assert!(folder.find(true, "a device").is_err());
     }
 }

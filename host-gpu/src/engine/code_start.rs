@@ -43,7 +43,7 @@ impl CodeStart {
 
     /// The files of the driver, once it is open; the folder goes. None where the driver of this device has made none.
     pub(super) fn find(self, info: &Info) -> Option<Found> {
-        let found = self.0.find(info.kind == Kind::Cpu);
+        let found = self.0.find(info.kind == Kind::Cpu, &info.to_string());
         found.inspect_err(|error| log::info!("{NO_CACHE}: {error}")).ok()
     }
 }

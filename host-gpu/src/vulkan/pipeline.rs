@@ -171,7 +171,8 @@ impl WarmUp {
 fn check_size(limits: &Limits, kernel: &Kernel) -> Result<(), VulkanError> {
     let invocations = kernel.workgroup.iter().copied().fold(1, u32::saturating_mul);
     let sides = kernel.workgroup.into_iter().zip(limits.workgroup);
-    let storage = kernel.buffers(BufferKind::Storage) + u32::from(kernel.uses_num_workgroups);
+    // One more holds the grid; guests are told of one less, whether or not a kernel asks for it.
+    let storage = kernel.buffers(BufferKind::Storage) + 1;
     let sets = kernel.bindings.last().map_or(0, |last| last.set + 1);
     let asked =
         sides.map(|(wanted, limit)| ("invocations along one side of a workgroup", wanted, limit)).chain([
