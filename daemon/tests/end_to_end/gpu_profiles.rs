@@ -9,6 +9,7 @@ use std::process::Command;
 
 use campanile_daemon::operator::client;
 use campanile_daemon::operator::verb::Verb;
+use campanile_fault_layer::faults::Faults;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::kernel::KernelSource;
 use campanile_guest_driver::node::Node;
@@ -39,7 +40,7 @@ const PLAIN: &str = "vram=64M";
 /// Neither resets engines on a busy machine, nor has local memory of the device's own, which moves to the same device only.
 const ARGUMENTS: [&str; 4] = ["--tdr-timeout", "600000", "--local-memory", "host"];
 
-/// Two hosts whose devices are not the same.
+/// Two hosts whose devices are not the same, which [`between_devices_or_profiles_no_other_vgpu_moves_and_both_are_named`] shows.
 fn two_devices(specs: [&str; 2]) -> Hosts {
     let [first, second] = &specs;
     Hosts::changed([&[first], &[second]], [&ARGUMENTS; 2], |index, command: &mut Command| {
@@ -69,7 +70,7 @@ fn guests_see_the_named_profile_and_the_guard_takes_no_more_though_the_device_ha
 
     let doubles = module(
         "OpCapability Float64",
-        "%double = OpTypeFloat 64\n%half = OpConstant %double 0.5",
+        "%double = OpTypeFloat 64\n%half = OpConstant %double 0 1071644672",
         "%d = OpFAdd %double %half %half",
     );
     let subgroups = module(
@@ -211,15 +212,26 @@ fn the_option_is_for_all_vgpus_that_say_nothing_and_none_changes_it_while_it_is_
 fn a_machine_that_cannot_serve_a_named_profile_starts_no_vgpu_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let spec = format!("name=a,socket={},{NAMED}", folder.path().join("a.sock").display());
+    let faults = Faults::install(folder.path()).unwrap();
     let serve = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
         command.args(["serve", "--vgpu", &spec, "--cpu-latency", "off"]).args(arguments);
+        command.envs(faults.environment());
         let output = command.output().unwrap();
         assert!(!output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let why = serve(&["--vulkan-device", "no such device"]);
     for part in ["vGPU a", "gpu-profile campanile-1: there is no device for it", "`no such device`"] {
+        assert!(why.contains(part), "{part:?} is not in {why}");
+    }
+    faults.hide(&["shaderFloat16", "maxPushConstantsSize"]).unwrap();
+    let why = serve(&[]);
+    for part in [
+        "vGPU a",
+        "gpu-profile campanile-1: llvmpipe",
+        "cannot serve it: shaderFloat16: the profile has it, the device does not; constants: the profile has 256, the device 128",
+    ] {
         assert!(why.contains(part), "{part:?} is not in {why}");
     }
 }

@@ -50,6 +50,7 @@ fn a_cpu_driver_serves_shares_memory_by_address_and_descriptor_and_is_measured()
     assert!(device["memory"]["all_host_visible"].as_bool().unwrap(), "it is the host's memory");
     assert!(device["dirty_tracking"].as_array().unwrap().contains(&"bound-ranges".into()));
     assert!(device["subgroup_size"].as_u64().unwrap() > 0);
+    assert_eq!(device["gpu_profiles"], serde_json::json!([{ "name": "campanile-1", "lacks": [] }]));
     for (name, figure) in device["figures"].as_object().unwrap() {
         assert!(figure.as_f64().unwrap() > 0.0, "{name}");
     }
@@ -111,7 +112,7 @@ fn without_a_driver_or_a_loader_it_ends_with_5_and_says_what_to_install() {
 }
 
 #[test]
-fn a_driver_that_lacks_an_extension_cannot_serve_and_it_is_named_or_serves_without_what_it_gives() {
+fn a_driver_that_lacks_something_cannot_serve_and_it_is_named_or_serves_without_what_it_gives() {
     let folder = tempfile::tempdir().unwrap();
     let faults = Faults::install(folder.path()).unwrap();
     let [path, layers] = faults.environment();
@@ -126,6 +127,19 @@ fn a_driver_that_lacks_an_extension_cannot_serve_and_it_is_named_or_serves_witho
         assert!(device["missing"].as_array().unwrap().contains(&name.into()), "{device}");
         assert!(text(&check(&["--no-measure"], &under).stdout).contains(name));
     }
+    faults.hide(&["shaderFloat16", "maxPushConstantsSize"]).unwrap();
+    let output = check(&["--json", "--no-measure"], &under);
+    let report = json(&output);
+    let device = cpu(&report);
+    assert_eq!((output.status.code(), &device["serves"]), (Some(0), &true.into()), "with its own profile");
+    let lacks = [
+        "shaderFloat16: the profile has it, the device does not",
+        "constants: the profile has 256, the device 128",
+    ];
+    let expected = serde_json::json!([{ "name": "campanile-1", "lacks": lacks }]);
+    assert_eq!(device["gpu_profiles"], expected);
+    let said = text(&check(&["--no-measure"], &under).stdout);
+    assert!(said.contains(&format!("campanile-1: cannot serve it: {}\n", lacks.join("; "))), "{said}");
     faults.hide(&["VK_KHR_external_memory_fd"]).unwrap();
     let output = check(&["--json", "--no-measure"], &under);
     let report = json(&output);

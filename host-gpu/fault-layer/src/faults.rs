@@ -66,7 +66,7 @@ impl Faults {
         [("VK_LAYER_PATH", folder), ("VK_INSTANCE_LAYERS", LAYER.to_owned())]
     }
 
-    /// Hides extensions from processes that are started from now on.
+    /// Hides extensions from processes that are started from now on, `shaderFloat16`, or all of `maxPushConstantsSize` but Vulkan's least.
     ///
     /// # Errors
     /// Files cannot be written.

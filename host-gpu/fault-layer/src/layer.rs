@@ -11,6 +11,7 @@ use ash::vk;
 
 use crate::entries;
 use crate::hooks;
+use crate::lessened;
 use crate::next;
 
 const NEGOTIATE: u32 = 1;
@@ -121,6 +122,12 @@ unsafe extern "system" fn instance_command(
         ("vkEnumeratePhysicalDevices", Some(entry)) => {
             next::set(entry, function);
             hooks::of_device(entry)
+        }
+        ("vkGetPhysicalDeviceFeatures2", _) => {
+            function!(lessened::of_features(function), PFN_vkGetPhysicalDeviceFeatures2)
+        }
+        ("vkGetPhysicalDeviceProperties2", _) => {
+            function!(lessened::of_properties(function), PFN_vkGetPhysicalDeviceProperties2)
         }
         _ => function,
     }

@@ -1,4 +1,4 @@
-//! A Vulkan layer for tests: it makes the nth call of an entry point fail, and hides extensions of devices.
+//! A Vulkan layer for tests: it makes the nth call of an entry point fail, and hides extensions of devices, a feature, and part of a limit.
 //!
 //! ```text
 //!   test ──Faults──▶ control file ◀──mapped── layer (in any process whose loader is told of it)
@@ -18,4 +18,5 @@ pub mod faults;
 mod hidden;
 mod hooks;
 mod layer;
+mod lessened;
 mod next;

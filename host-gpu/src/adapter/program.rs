@@ -25,10 +25,11 @@ use crate::engine::channel::Channel;
 use crate::engine::message::Start;
 use crate::outside;
 
-/// The variables of the daemon that engines have, too: how the Vulkan loader finds drivers and layers, and what is logged. Every
-/// other one stays with the daemon.
-pub const INHERITED: [&str; 8] = [
+/// The variables of the daemon that engines have, too: how the Vulkan loader finds drivers and layers, for vectors of how many bits
+/// lavapipe compiles, which makes it one device or another, and what is logged. Every other one stays with the daemon.
+pub const INHERITED: [&str; 9] = [
     "LD_LIBRARY_PATH",
+    "LP_NATIVE_VECTOR_WIDTH",
     "RUST_BACKTRACE",
     "RUST_LOG",
     "VK_ADD_DRIVER_FILES",
