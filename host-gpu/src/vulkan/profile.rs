@@ -23,8 +23,11 @@ use crate::vulkan::info::Kind;
 use crate::vulkan::info::Limits;
 use crate::vulkan::raw::instance::Candidate;
 
-/// `FEATURE_*` of kernels, and where the guard has each.
-const BITS: [(u64, fn(&mut Features) -> &mut bool); 20] = [
+/// A feature, and where the guard has it.
+type Bit = (u64, fn(&mut Features) -> &mut bool);
+
+/// `FEATURE_*` of kernels.
+const BITS: [Bit; 20] = [
     (profile::FEATURE_STORAGE_8, |it| &mut it.storage_8),
     (profile::FEATURE_UNIFORM_8, |it| &mut it.uniform_8),
     (profile::FEATURE_PUSH_8, |it| &mut it.push_8),
