@@ -87,13 +87,13 @@ impl Buffer {
 
     /// All of it, for binding number `slot` of a kernel.
     pub fn binding(&self, slot: u32) -> Binding {
-        Binding { va: self.va, length: self.size, slot, set: 0, element: 0 }
+        Binding::new(self.va, self.size, slot)
     }
 
     /// Part of it, for binding number `slot` of a kernel; `offset` a multiple of 256, `length` of 4.
     pub fn binding_range(&self, slot: u32, offset: u64, length: u64) -> Result<Binding, DriverError> {
         self.check(offset, length)?;
-        Ok(Binding { va: self.va + offset, length, slot, set: 0, element: 0 })
+        Ok(Binding::new(self.va + offset, length, slot))
     }
 
     fn check(&self, offset: u64, length: u64) -> Result<(), DriverError> {

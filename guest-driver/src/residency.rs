@@ -215,15 +215,13 @@ impl LocalBuffer {
 
     /// All of it, for binding number `slot` of a kernel.
     pub fn binding(&self, slot: u32) -> Binding {
-        Binding { va: self.va, length: self.size, slot, set: 0, element: 0 }
+        Binding::new(self.va, self.size, slot)
     }
 
     /// Part of it, for binding number `slot` of a kernel; `offset` a multiple of 256, `length` of 4.
     pub fn binding_range(&self, slot: u32, offset: u64, length: u64) -> Result<Binding, DriverError> {
         match offset.checked_add(length) {
-            Some(end) if end <= self.size => {
-                Ok(Binding { va: self.va + offset, length, slot, set: 0, element: 0 })
-            }
+            Some(end) if end <= self.size => Ok(Binding::new(self.va + offset, length, slot)),
             _ => Err(DriverError::Range { offset, length, size: self.size }),
         }
     }

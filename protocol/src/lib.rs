@@ -34,6 +34,7 @@ pub mod packet;
 pub mod page_table;
 pub mod profile;
 pub mod queue;
+pub mod texels;
 pub mod virtio_gpu;
 
 /// Version of everything in this crate, `major << 16 | minor`. Another major version is refused; a higher

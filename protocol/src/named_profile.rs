@@ -85,7 +85,7 @@ impl FromStr for GpuProfile {
 }
 
 /// `FEATURE_*`, by Vulkan's names.
-const FEATURES: [(u64, &str); 21] = [
+const FEATURES: [(u64, &str); 24] = [
     (profile::FEATURE_STORAGE_8, "storageBuffer8BitAccess"),
     (profile::FEATURE_UNIFORM_8, "uniformAndStorageBuffer8BitAccess"),
     (profile::FEATURE_PUSH_8, "storagePushConstant8"),
@@ -110,6 +110,9 @@ const FEATURES: [(u64, &str); 21] = [
     (profile::FEATURE_UNIFORM_STANDARD, "uniformBufferStandardLayout"),
     (profile::FEATURE_SCALAR_LAYOUT, "scalarBlockLayout"),
     (profile::FEATURE_ATOMIC_FLOAT, "shaderBufferFloat32AtomicAdd and shaderSharedFloat32AtomicAdd"),
+    (profile::FEATURE_TEXEL_BUFFERS, "texel buffers"),
+    (profile::FEATURE_READ_WITHOUT_FORMAT, "shaderStorageImageReadWithoutFormat"),
+    (profile::FEATURE_WRITE_WITHOUT_FORMAT, "shaderStorageImageWriteWithoutFormat"),
 ];
 
 /// Groups of subgroup operations, by `VkSubgroupFeatureFlagBits`.
@@ -130,7 +133,8 @@ const OPERATIONS: [(u32, &str); 8] = [
 /// every device, or what engine and guard take at the most.
 pub fn campanile_1() -> Profile {
     Profile {
-        version: PROFILE_VERSION,
+        // What later versions added is not in it.
+        version: 1,
         // Programs that pass over CPUs take it, and none believes that it shares memory with it.
         kind: profile::KIND_VIRTUAL,
         // Those of a virtio-gpu device, which it is for the guest: no program has work-arounds for them.

@@ -125,10 +125,13 @@ pub struct DispatchIndirect {
 pub struct Binding {
     /// GPU virtual address, a multiple of 256.
     pub va: u64,
-    /// Bytes, a multiple of 4.
+    /// Bytes, a multiple of 4; of a texel where it has a format.
     pub length: u64,
     /// The kernel's binding number within `set`.
-    pub slot: u32,
+    pub slot: u16,
+    /// The format of a texel buffer, one of [`crate::texels::FORMATS`] by its code; 0 for any other buffer, and where the profile has no
+    /// [`crate::profile::FEATURE_TEXEL_BUFFERS`].
+    pub format: u16,
     /// The kernel's descriptor set, a `@group` in WGSL; 0 before version 1.1.
     pub set: u16,
     /// Which buffer of a binding that is an array of them; 0 where it is none, and before version 1.1.
@@ -136,6 +139,20 @@ pub struct Binding {
 }
 
 impl Binding {
+    /// `length` bytes at `va`, for binding number `slot` of set 0.
+    #[must_use]
+    pub fn new(va: u64, length: u64, slot: u32) -> Self {
+        // Of numbers that do not fit no kernel has any, nor has it this one.
+        let slot = u16::try_from(slot).unwrap_or(u16::MAX);
+        Self { va, length, slot, format: 0, set: 0, element: 0 }
+    }
+
+    /// The same bytes as texels of a format ([`crate::texels::Format::code`]).
+    #[must_use]
+    pub const fn as_texels(self, format: u16) -> Self {
+        Self { format, ..self }
+    }
+
     /// The same bytes for a binding of another descriptor set.
     #[must_use]
     pub const fn in_set(self, set: u16) -> Self {

@@ -9,7 +9,12 @@ use zerocopy::IntoBytes;
 use zerocopy::KnownLayout;
 
 /// Version of [`Profile`]. A higher one only adds, in what is reserved.
-pub const PROFILE_VERSION: u32 = 1;
+///
+/// | Version | What it added |
+/// |---|---|
+/// | 1 | all that is not named below |
+/// | 2 | texel buffers |
+pub const PROFILE_VERSION: u32 = 2;
 
 /// None of those below.
 pub const KIND_OTHER: u32 = 0;
@@ -68,6 +73,13 @@ pub const FEATURE_SCALAR_LAYOUT: u64 = 1 << 19;
 /// `shaderBufferFloat32Atomics`, `shaderBufferFloat32AtomicAdd`, and the same of `Shared`.
 pub const FEATURE_ATOMIC_FLOAT: u64 = 1 << 20;
 
+/// Texel buffers, of [`crate::texels::FORMATS`], with integer atomics where a format has them. Since version 2.
+pub const FEATURE_TEXEL_BUFFERS: u64 = 1 << 21;
+/// `shaderStorageImageReadWithoutFormat`, of storage texel buffers.
+pub const FEATURE_READ_WITHOUT_FORMAT: u64 = 1 << 22;
+/// `shaderStorageImageWriteWithoutFormat`, of storage texel buffers.
+pub const FEATURE_WRITE_WITHOUT_FORMAT: u64 = 1 << 23;
+
 /// Answers QUERY_PROFILE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -118,8 +130,14 @@ pub struct Profile {
     pub subgroup_sizes: [u32; 2],
     /// Bits of `VkSubgroupFeatureFlagBits`, in compute kernels.
     pub subgroup_operations: u32,
+    /// Texels of a texel buffer; 0 where there are none, as in the next two. Since version 2.
+    pub texel_elements: u32,
+    /// Uniform texel buffers among `buffers`.
+    pub uniform_texels: u32,
+    /// Storage texel buffers among `buffers`.
+    pub storage_texels: u32,
     /// Zero.
-    pub reserved: [u32; 11],
+    pub reserved: [u32; 8],
     /// `deviceUUID`.
     pub device_uuid: [u8; 16],
     /// `driverUUID`.

@@ -232,8 +232,7 @@ impl Session {
             constant_bytes: model::CONSTANT_BYTES,
             reserved: 0,
         };
-        let binding =
-            |slot, buffer: Buffer| Binding { va: buffer.va, length: buffer.size, slot, set: 0, element: 0 };
+        let binding = |slot, buffer: Buffer| Binding::new(buffer.va, buffer.size, slot);
         let bindings = [binding(0, self.trail), binding(1, self.picture.0)];
         commands.dispatch(&dispatch, &bindings, &step.to_le_bytes());
         commands.barrier();

@@ -181,7 +181,7 @@ pub extern "C" fn campanile_buffer_bind(
         place.write(CampanileBinding {
             va: bound.va,
             length: bound.length,
-            slot: bound.slot,
+            slot: bound.slot.into(),
             set: bound.set,
             element: bound.element,
         });

@@ -55,11 +55,9 @@ unsafe fn parts<'a>(dispatch: Option<&'a CampanileDispatch<'a>>) -> Result<Parts
     // SAFETY: by this function's contract.
     let constants = unsafe { items(constants, size, "dispatch->constants") }?;
     let binding = |from: &CampanileBinding| Binding {
-        va: from.va,
-        length: from.length,
-        slot: from.slot,
         set: from.set,
         element: from.element,
+        ..Binding::new(from.va, from.length, from.slot)
     };
     Ok(Parts { kernel, bindings: bindings.iter().map(binding).collect(), constants })
 }

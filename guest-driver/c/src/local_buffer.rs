@@ -116,7 +116,7 @@ pub extern "C" fn campanile_local_buffer_bind(
         given(binding, "binding")?.write(CampanileBinding {
             va: bound.va,
             length: bound.length,
-            slot: bound.slot,
+            slot: bound.slot.into(),
             set: bound.set,
             element: bound.element,
         });

@@ -90,6 +90,8 @@ hooks! {
         (device: vk::Device, info: *const vk::BufferCreateInfo<'_>, allocator: Allocator<'_>, made: *mut vk::Buffer);
     bind_buffer_memory "vkBindBufferMemory" PFN_vkBindBufferMemory
         (device: vk::Device, buffer: vk::Buffer, memory: vk::DeviceMemory, offset: vk::DeviceSize);
+    create_buffer_view "vkCreateBufferView" PFN_vkCreateBufferView
+        (device: vk::Device, info: *const vk::BufferViewCreateInfo<'_>, allocator: Allocator<'_>, made: *mut vk::BufferView);
     create_command_pool "vkCreateCommandPool" PFN_vkCreateCommandPool
         (device: vk::Device, info: *const vk::CommandPoolCreateInfo<'_>, allocator: Allocator<'_>, made: *mut vk::CommandPool);
     allocate_command_buffers "vkAllocateCommandBuffers" PFN_vkAllocateCommandBuffers

@@ -55,9 +55,9 @@ fn buffer(found: &ShaderBinding) -> Result<Binding, KernelError> {
         "a uniform buffer that is written"
     } else {
         let access = if found.is_written { BufferAccess::ReadWrite } else { BufferAccess::Read };
-        let ShaderBinding { set, binding, kind, min_size, .. } = *found;
+        let ShaderBinding { set, binding, kind, texels, min_size, .. } = *found;
         let count = found.count.unwrap_or(1);
-        return Ok(Binding { set, binding, count, kind, access, min_size });
+        return Ok(Binding { set, binding, count, kind, texels, access, min_size });
     };
     Err(KernelError::Variable { name: Diagnostic::new(&found.name), what })
 }

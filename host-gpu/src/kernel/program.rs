@@ -5,6 +5,7 @@ use std::fmt;
 use campanile_protocol::packet;
 
 pub use crate::shader::interface::BufferKind;
+pub use crate::shader::interface::Texels;
 
 /// The name of the entry point in every emitted module, whatever the guest called it.
 pub const ENTRY: &str = "main";
@@ -52,6 +53,8 @@ pub struct Binding {
     pub count: u32,
     /// Kind of buffer.
     pub kind: BufferKind,
+    /// What it takes the texels of a texel buffer for.
+    pub texels: Option<Texels>,
     /// What its instructions do.
     pub access: BufferAccess,
     /// The fewest bytes that may be bound: the fixed part and one element of a runtime-sized array.
@@ -139,14 +142,15 @@ impl Kernel {
     }
 
     /// Every buffer that a dispatch must bind.
-    pub fn points(&self) -> impl Iterator<Item = (BindingPoint, BufferKind)> {
+    pub fn points(&self) -> impl Iterator<Item = (BindingPoint, &Binding)> {
         points(&self.bindings)
     }
 }
 
 /// Every buffer of `bindings`, those of arrays one by one.
-pub fn points(bindings: &[Binding]) -> impl Iterator<Item = (BindingPoint, BufferKind)> {
-    bindings.iter().flat_map(|&Binding { set, binding, count, kind, .. }| {
-        (0..count).map(move |element| (BindingPoint { set, binding, element }, kind))
+pub fn points(bindings: &[Binding]) -> impl Iterator<Item = (BindingPoint, &Binding)> {
+    bindings.iter().flat_map(|of| {
+        let Binding { set, binding, count, .. } = *of;
+        (0..count).map(move |element| (BindingPoint { set, binding, element }, of))
     })
 }

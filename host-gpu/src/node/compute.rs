@@ -281,7 +281,7 @@ impl ComputeNode {
         for binding in &launch.bindings {
             let point = BindingPoint {
                 set: binding.set.into(),
-                binding: binding.slot,
+                binding: binding.slot.into(),
                 element: binding.element.into(),
             };
             let intent = match point.find(declared).map(|declared| declared.access) {
@@ -292,7 +292,7 @@ impl ComputeNode {
             let runs = space.runs(binding.va, binding.length, intent)?;
             // A binding lies in one allocation, and an allocation in one piece.
             let [run] = runs[..] else { return Err(Stop::Fault(Fault::Bindings, binding.va)) };
-            resolved.push(Resolved { binding: point, run, va: binding.va });
+            resolved.push(Resolved { binding: point, run, va: binding.va, format: binding.format });
         }
         Ok(resolved)
     }

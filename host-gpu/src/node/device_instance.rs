@@ -49,6 +49,8 @@ pub struct Resolved {
     pub run: Run,
     /// Its address, should it be at fault.
     pub va: u64,
+    /// The format of a texel buffer; 0 for any other.
+    pub format: u16,
 }
 
 /// What the slices of a dispatch have in common.
@@ -101,10 +103,10 @@ fn bounds<'a>(
     resolved: &[Resolved],
 ) -> Result<Vec<Bound<'a>>, InstanceError> {
     let bound = |resolved: &Resolved| {
-        let Resolved { binding, run, .. } = *resolved;
+        let Resolved { binding, run, format, .. } = *resolved;
         let Imported { memory, start } = imports.get(&run.segment).ok_or(InstanceError::Unknown)?;
         let offset = run.offset.checked_sub(*start).ok_or(InstanceError::Unknown)?;
-        Ok(Bound { binding, memory, offset, length: run.length })
+        Ok(Bound { binding, memory, offset, length: run.length, format })
     };
     resolved.iter().map(bound).collect()
 }

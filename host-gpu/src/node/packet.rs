@@ -12,6 +12,7 @@ use campanile_protocol::packet::Fence;
 use campanile_protocol::packet::Fill;
 use campanile_protocol::packet::PacketHeader;
 use campanile_protocol::packet::Timestamp;
+use campanile_protocol::texels;
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::KnownLayout;
@@ -98,8 +99,12 @@ fn launch(
     let mut bindings = Vec::with_capacity(binding_count as usize);
     for bytes in rest[..bindings_end].chunks_exact(size_of::<Binding>()) {
         let binding: Binding = exact(bytes)?;
-        let aligned =
-            binding.va.is_multiple_of(packet::BINDING_ALIGNMENT) && binding.length.is_multiple_of(4);
+        let unit = match binding.format {
+            0 => 4,
+            format => texels::find(format).ok_or(Fault::PacketField)?.bytes,
+        };
+        let aligned = binding.va.is_multiple_of(packet::BINDING_ALIGNMENT)
+            && binding.length.is_multiple_of(u64::from(unit));
         if !aligned || binding.length == 0 {
             return Err(Fault::PacketField);
         }

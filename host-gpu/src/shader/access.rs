@@ -27,7 +27,7 @@ pub(super) struct Pointer {
     pub(super) class: StorageClass,
     pub(super) to: u32,
     /// The global variable that it points into; 0 where it is of none.
-    root: u32,
+    pub(super) root: u32,
 }
 
 impl Body<'_, '_> {
@@ -55,13 +55,23 @@ impl Body<'_, '_> {
         self.result_of(here, true).map(|_| ())
     }
 
-    fn note(&mut self, here: Here, change: impl FnOnce(&mut Function)) {
+    pub(super) fn note(&mut self, here: Here, change: impl FnOnce(&mut Function)) {
         if let Some(function) = self.functions.list.get_mut(here.function as usize) {
             change(function);
         }
     }
 
+    /// The pointer that operand `at` names; none to a texel, which only atomics take.
     pub(super) fn pointer(&mut self, here: Here, at: u32) -> Result<Pointer, GuardError> {
+        match self.any_pointer(here, at)? {
+            Pointer { class: StorageClass::Image, .. } => {
+                Err(wrong(here.inst, "pointers to texels are for atomics alone"))
+            }
+            pointer => Ok(pointer),
+        }
+    }
+
+    pub(super) fn any_pointer(&mut self, here: Here, at: u32) -> Result<Pointer, GuardError> {
         let id = self.symbols.module.word(here.inst, at);
         let Id { kind, ty, data, .. } = self.seen(here, id)?;
         let Shape::Pointer { class, to } = self.symbols.shape(ty) else {
@@ -80,6 +90,10 @@ impl Body<'_, '_> {
             Op::Load => {
                 inst.length(4, 7)?;
                 let pointer = self.pointer(here, 3)?;
+                if pointer.class == StorageClass::UniformConstant {
+                    self.load_texels(here, pointer)?;
+                    return Ok(true);
+                }
                 let ty = self.result_of(here, false)?;
                 if pointer.to != ty {
                     return Err(wrong(inst, "its result is not what the pointer points to"));
@@ -157,6 +171,7 @@ impl Body<'_, '_> {
             StorageClass::Function
             | StorageClass::Private
             | StorageClass::Workgroup
+            | StorageClass::Image
             | StorageClass::StorageBuffer => true,
             StorageClass::Uniform => self.decorations.is_decorated(held, WHOLE, Name::BufferBlock),
             _ => false,
@@ -257,6 +272,10 @@ impl Body<'_, '_> {
                     let unchecked = of_buffers
                         || !matches!(base.class, StorageClass::StorageBuffer | StorageClass::Uniform);
                     let outside = known.is_none_or(|at| at >= u64::from(count));
+                    if outside && base.class == StorageClass::UniformConstant {
+                        let reason = "arrays of texel buffers are indexed by constants below their length";
+                        return Err(wrong(inst, reason));
+                    }
                     if unchecked && outside {
                         // Indices have a sign, whatever their type says.
                         let last = u64::from(count - 1).min((1 << (number.bits - 1)) - 1);
@@ -276,7 +295,7 @@ impl Body<'_, '_> {
     }
 
     /// Notes which variable the resulting pointer points into.
-    fn set_root(&mut self, here: Here, base: Pointer) {
+    pub(super) fn set_root(&mut self, here: Here, base: Pointer) {
         let id = self.symbols.module.word(here.inst, 2);
         if let Some(slot) = self.symbols.module.ids.get_mut(id as usize) {
             slot.data = base.root;

@@ -33,7 +33,7 @@ impl Body<'_, '_> {
         };
         let compares = u32::from(op == Op::AtomicCompareExchange);
         inst.length(at + 3 + compares + values, at + 3 + compares + values)?;
-        let pointer = self.pointer(here, at)?;
+        let pointer = self.any_pointer(here, at)?;
         let number = self.symbols.numeric(pointer.to).filter(|n| n.count == 1);
         let wide = self.capabilities.has(Capability::Int64Atomics);
         let floats = match op {
@@ -48,7 +48,10 @@ impl Body<'_, '_> {
         });
         let memory = matches!(
             pointer.class,
-            StorageClass::StorageBuffer | StorageClass::Workgroup | StorageClass::Uniform
+            StorageClass::StorageBuffer
+                | StorageClass::Workgroup
+                | StorageClass::Uniform
+                | StorageClass::Image
         );
         if !memory || !is_good {
             return Err(wrong(

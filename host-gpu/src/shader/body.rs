@@ -245,7 +245,11 @@ impl Body<'_, '_> {
                 return Err(wrong(inst, "this device has subgroup operations on 32 bits only"));
             }
         }
-        if self.check_memory_instruction(here)? || self.check_composed(here)? || self.check_group(here)? {
+        if self.check_memory_instruction(here)?
+            || self.check_composed(here)?
+            || self.check_group(here)?
+            || self.check_texels(here)?
+        {
             return Ok(());
         }
         if op == Op::ExtInst {

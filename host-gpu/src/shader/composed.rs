@@ -1,6 +1,7 @@
 //! Instructions that make or take apart composites, and calls.
 
 use spirv::Op;
+use spirv::StorageClass;
 
 use crate::shader::body::Body;
 use crate::shader::body::Here;
@@ -9,6 +10,7 @@ use crate::shader::module::Kind;
 use crate::shader::module::NOWHERE;
 use crate::shader::module::wrong;
 use crate::shader::shape::Shape;
+use crate::shader::texels;
 use crate::shader::typing::Typing;
 
 impl Body<'_, '_> {
@@ -94,18 +96,29 @@ impl Body<'_, '_> {
         if function.returns != ty || takes != types {
             return Err(wrong(inst, "its arguments or its result are not those of the function"));
         }
+        // Storage texel buffers: what a function does with one that it is given is not traced back to the variable.
+        let mut stored = Vec::new();
         for (id, ty) in given.iter().zip(&types) {
             // Into which classes is checked where the function takes them.
-            let is_pointer = matches!(self.symbols.shape(*ty), Shape::Pointer { .. });
+            let Shape::Pointer { class, to } = self.symbols.shape(*ty) else { continue };
             let made = self.symbols.module.definition(*id).op();
-            if is_pointer && !matches!(made, Op::Variable | Op::FunctionParameter) {
+            let is_texels = class == StorageClass::UniformConstant;
+            let is_element = is_texels
+                && matches!(self.symbols.shape(to), Shape::Image { .. } | Shape::SampledImage { .. })
+                && matches!(made, Op::AccessChain | Op::InBoundsAccessChain);
+            if !is_element && !matches!(made, Op::Variable | Op::FunctionParameter) {
                 return Err(wrong(inst, "only whole variables can be handed to functions by pointer"));
+            }
+            let root = self.symbols.module.id(*id).data;
+            if is_texels && texels::of_variable(self.symbols, root).is_some_and(|(_, stored)| stored) {
+                stored.push(root);
             }
         }
         let globals: Vec<u32> =
             given.into_iter().filter(|id| self.symbols.module.id(*id).kind == Kind::Global).collect();
         if let Some(caller) = self.functions.list.get_mut(here.function as usize) {
             caller.calls.push(called.data);
+            caller.writes.extend(stored);
             caller.names.extend(globals);
         }
         if self.symbols.shape(ty) == Shape::Void {

@@ -18,6 +18,7 @@ use crate::shader::shape::Numeric;
 use crate::shader::shape::Scalar;
 use crate::shader::shape::Shape;
 use crate::shader::symbols::Symbols;
+use crate::shader::texels;
 
 /// Not of a member.
 pub(super) const WHOLE: u32 = u32::MAX;
@@ -156,6 +157,8 @@ impl Decorations {
         let of_struct = shape == Shape::Struct && d.member == WHOLE;
         let class = symbols.class_of(d.target);
         let buffer = matches!(class, Some(StorageClass::StorageBuffer | StorageClass::Uniform));
+        let texels = class == Some(StorageClass::UniformConstant);
+        let stored = texels::of_variable(symbols, d.target).is_some_and(|(_, is_storage)| is_storage);
         if d.member != WHOLE {
             let Some(member) = symbols.members(d.target).get(d.member as usize) else { return false };
             return match d.name {
@@ -171,10 +174,11 @@ impl Decorations {
             Name::Block => of_struct && !self.is_decorated(d.target, WHOLE, Name::BufferBlock),
             Name::BufferBlock => of_struct && symbols.module.version < crate::shader::module::V1_4,
             Name::ArrayStride => matches!(shape, Shape::Array { .. } | Shape::Runtime { .. }) && d.value > 0,
-            Name::Binding | Name::DescriptorSet => buffer,
-            Name::NonWritable | Name::Aliased => buffer,
-            Name::Restrict => buffer && !self.is_decorated(d.target, WHOLE, Name::Aliased),
-            Name::Coherent | Name::Volatile => buffer && !capabilities.vulkan_memory,
+            Name::Binding | Name::DescriptorSet => buffer || texels,
+            Name::NonWritable => buffer || stored,
+            Name::Aliased => buffer || texels,
+            Name::Restrict => (buffer || texels) && !self.is_decorated(d.target, WHOLE, Name::Aliased),
+            Name::Coherent | Name::Volatile => (buffer || stored) && !capabilities.vulkan_memory,
             Name::BuiltIn => match class {
                 Some(class) => {
                     class == StorageClass::Input && fits_builtin(symbols, capabilities, d.target, d.value)

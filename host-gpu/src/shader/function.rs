@@ -131,7 +131,13 @@ impl Functions {
                 return Err(wrong(parameter, "a parameter of the function's type is missing or different"));
             }
             if let Shape::Pointer { class, .. } = symbols.shape(ty)
-                && !matches!(class, StorageClass::Function | StorageClass::Private | StorageClass::Workgroup)
+                && !matches!(
+                    class,
+                    StorageClass::Function
+                        | StorageClass::Private
+                        | StorageClass::Workgroup
+                        | StorageClass::UniformConstant
+                )
             {
                 return Err(wrong(
                     parameter,

@@ -1,5 +1,9 @@
 //! What a kernel needs from a dispatch, as read off a module that passed.
 
+use campanile_protocol::texels;
+use campanile_protocol::texels::Format;
+use campanile_protocol::texels::Number;
+
 use crate::shader::error::GuardError;
 use crate::shader::profile::Profile;
 
@@ -10,6 +14,50 @@ pub enum BufferKind {
     Storage,
     /// A uniform buffer.
     Uniform,
+    /// A uniform texel buffer.
+    UniformTexels,
+    /// A storage texel buffer.
+    StorageTexels,
+}
+
+impl BufferKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Storage, Self::Uniform, Self::UniformTexels, Self::StorageTexels];
+}
+
+/// What a kernel takes the texels of a buffer for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Texels {
+    /// What it reads and writes.
+    pub number: Number,
+    /// `VkFormat`, where the kernel says which.
+    pub format: Option<u16>,
+}
+
+impl Texels {
+    /// A format that a buffer of them may have.
+    pub fn example(self) -> Option<&'static Format> {
+        texels::find(self.format.unwrap_or(match self.number {
+            Number::Float => 100,
+            Number::Unsigned => 98,
+            Number::Signed => 99,
+        }))
+    }
+
+    /// Why a buffer of them cannot have `format`; for storage, where `is_storage`.
+    pub fn misfit(self, format: &Format, is_storage: bool) -> Option<&'static str> {
+        let is_float = |number| number == Number::Float;
+        if is_storage && !format.is_storage {
+            return Some("no storage texel buffer has it");
+        }
+        if is_storage && self.format.is_some_and(|named| named != format.code) {
+            return Some("the kernel names another");
+        }
+        (is_float(self.number) != is_float(format.number)).then_some(match self.number {
+            Number::Float => "the kernel reads or writes floats",
+            Number::Signed | Number::Unsigned => "the kernel reads or writes integers",
+        })
+    }
 }
 
 /// One binding, of all variables that share it.
@@ -21,6 +69,8 @@ pub struct ShaderBinding {
     pub binding: u32,
     /// Kind of buffer.
     pub kind: BufferKind,
+    /// Of texel buffers.
+    pub texels: Option<Texels>,
     /// How many buffers the binding has, where it is an array of them.
     pub count: Option<u32>,
     /// Whether the kernel has an instruction that writes it.

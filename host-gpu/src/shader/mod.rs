@@ -7,7 +7,7 @@
 //!                      ├─ symbols: types, constants (specialised here) ◀── types, constants (typing)
 //!                      ├─ decorations, entries, variables (layout)
 //!     functions        ├─ function: signatures, calls, costs;  flow: blocks, nesting, dominance
-//!                      └─ body: each instruction, with access, atomics, composed, subgroup
+//!                      └─ body: each instruction, with access, atomics, composed, subgroup, texel_access
 //!                           │ clamps
 //!                           ▼
 //!   pass:  one entry point ─▶ reflect: what it uses, bindings, sizes of a Shader
@@ -49,6 +49,8 @@ mod rules;
 mod shape;
 mod subgroup;
 mod symbols;
+mod texel_access;
+mod texels;
 mod types;
 mod typing;
 mod variables;

@@ -33,6 +33,12 @@ pub struct Profile {
     pub uniform_standard: bool,
     /// `scalarBlockLayout`.
     pub scalar_layout: bool,
+    /// All of [`campanile_protocol::texels`].
+    pub texel_buffers: bool,
+    /// `shaderStorageImageReadWithoutFormat`.
+    pub read_without_format: bool,
+    /// `shaderStorageImageWriteWithoutFormat`.
+    pub write_without_format: bool,
     /// Subgroup operations of compute kernels.
     pub subgroup: Subgroup,
 }
@@ -83,6 +89,9 @@ impl Profile {
         buffer_arrays: true,
         uniform_standard: true,
         scalar_layout: true,
+        texel_buffers: true,
+        read_without_format: true,
+        write_without_format: true,
         subgroup: Subgroup {
             basic: true,
             vote: true,
@@ -127,6 +136,11 @@ impl Profile {
             Capability::StorageBufferArrayDynamicIndexing | Capability::UniformBufferArrayDynamicIndexing => {
                 self.buffer_arrays
             }
+            Capability::SampledBuffer | Capability::ImageBuffer | Capability::ImageQuery => {
+                self.texel_buffers
+            }
+            Capability::StorageImageReadWithoutFormat => self.texel_buffers && self.read_without_format,
+            Capability::StorageImageWriteWithoutFormat => self.texel_buffers && self.write_without_format,
             Capability::GroupNonUniform => basic,
             Capability::GroupNonUniformVote => vote,
             Capability::GroupNonUniformArithmetic => arithmetic,
@@ -190,6 +204,7 @@ pub(super) fn implied(code: u32) -> &'static [Capability] {
         Some(Capability::UniformAndStorageBuffer8BitAccess) => &[Capability::StorageBuffer8BitAccess],
         Some(Capability::UniformAndStorageBuffer16BitAccess) => &[Capability::StorageBuffer16BitAccess],
         Some(Capability::Shader) => &[Capability::Matrix],
+        Some(Capability::ImageBuffer) => &[Capability::SampledBuffer],
         Some(
             Capability::GroupNonUniformVote
             | Capability::GroupNonUniformArithmetic

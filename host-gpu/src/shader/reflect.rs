@@ -12,9 +12,11 @@ use crate::shader::interface::BufferKind;
 use crate::shader::interface::Shader;
 use crate::shader::interface::ShaderBinding;
 use crate::shader::layout::Rules;
+use crate::shader::module::Inst;
 use crate::shader::module::V1_4;
 use crate::shader::module::wrong;
 use crate::shader::shape::Shape;
+use crate::shader::texels;
 
 /// The version from which on interfaces name every variable.
 const ALL_NAMED: u32 = V1_4;
@@ -71,6 +73,19 @@ pub(super) struct Reflection<'g, 'a> {
     pub(super) guard: &'g mut Guard<'a>,
 }
 
+/// Adds what a variable is bound to; one binding of all variables that share it.
+fn add(bindings: &mut Vec<ShaderBinding>, inst: Inst, found: ShaderBinding) -> Result<(), GuardError> {
+    match bindings.iter_mut().find(|b| (b.set, b.binding) == (found.set, found.binding)) {
+        Some(same) if (same.kind, same.texels, same.count) == (found.kind, found.texels, found.count) => {
+            same.is_written |= found.is_written;
+            same.min_size = same.min_size.min(found.min_size);
+        }
+        Some(_) => return Err(wrong(inst, "it shares its binding with a variable of another kind")),
+        None => bindings.push(found),
+    }
+    Ok(())
+}
+
 impl Reflection<'_, '_> {
     /// Reads it off; its words are not written yet.
     pub(super) fn reflect(&mut self, entry: &Entry, used: &Used) -> Result<Shader, GuardError> {
@@ -92,18 +107,10 @@ impl Reflection<'_, '_> {
                     }
                 }
                 Some(class @ (StorageClass::StorageBuffer | StorageClass::Uniform)) => {
-                    let found = self.binding(id, held, class, used);
-                    let at = |b: &ShaderBinding| (b.set, b.binding) == (found.set, found.binding);
-                    match bindings.iter_mut().find(|b| at(b)) {
-                        Some(same) if same.kind == found.kind && same.count == found.count => {
-                            same.is_written |= found.is_written;
-                            same.min_size = same.min_size.min(found.min_size);
-                        }
-                        Some(_) => {
-                            return Err(wrong(inst, "it shares its binding with a variable of another kind"));
-                        }
-                        None => bindings.push(found),
-                    }
+                    add(&mut bindings, inst, self.binding(id, held, class, used))?;
+                }
+                Some(StorageClass::UniformConstant) => {
+                    add(&mut bindings, inst, self.texel_binding(id, held, inst, used)?)?;
                 }
                 _ => {}
             }
@@ -121,6 +128,36 @@ impl Reflection<'_, '_> {
         Ok(Shader { words, workgroup, bindings, constants, workgroup_memory, uses_num_workgroups })
     }
 
+    fn texel_binding(
+        &self,
+        id: u32,
+        held: u32,
+        inst: Inst,
+        used: &Used,
+    ) -> Result<ShaderBinding, GuardError> {
+        let symbols = &self.guard.symbols;
+        let (texels, is_storage) =
+            texels::of_variable(symbols, id).ok_or_else(|| wrong(inst, "it holds no texel buffers"))?;
+        let count = match symbols.shape(held) {
+            Shape::Array { of, .. } if matches!(symbols.shape(of), Shape::Array { .. }) => {
+                return Err(wrong(inst, "arrays of arrays of texel buffers are not offered"));
+            }
+            Shape::Array { count, .. } => Some(count),
+            _ => None,
+        };
+        let place = |name| self.guard.decorations.decoration(id, WHOLE, name).unwrap_or(0);
+        Ok(ShaderBinding {
+            set: place(Name::DescriptorSet),
+            binding: place(Name::Binding),
+            kind: if is_storage { BufferKind::StorageTexels } else { BufferKind::UniformTexels },
+            texels: Some(texels),
+            count,
+            is_written: used.writes.binary_search(&id).is_ok(),
+            min_size: 1,
+            name: self.name_of(id, held),
+        })
+    }
+
     fn binding(&mut self, id: u32, held: u32, class: StorageClass, used: &Used) -> ShaderBinding {
         let (block, count) = match self.guard.symbols.shape(held) {
             Shape::Array { of, count } => (of, Some(count)),
@@ -134,6 +171,7 @@ impl Reflection<'_, '_> {
             set: self.guard.decorations.decoration(id, WHOLE, Name::DescriptorSet).unwrap_or(0),
             binding: self.guard.decorations.decoration(id, WHOLE, Name::Binding).unwrap_or(0),
             kind: if storage { BufferKind::Storage } else { BufferKind::Uniform },
+            texels: None,
             count,
             is_written: used.writes.binary_search(&id).is_ok(),
             min_size: bytes.next_multiple_of(4),

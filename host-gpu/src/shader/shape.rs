@@ -2,21 +2,51 @@
 
 use spirv::StorageClass;
 
+use crate::shader::interface::Texels;
+
 /// What a type is made of; `None` for no type at all. Types are named by their ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     None,
     Void,
     Bool,
-    Int { bits: u32, signed: bool },
-    Float { bits: u32 },
-    Vector { of: u32, count: u32 },
-    Matrix { column: u32, count: u32 },
-    Array { of: u32, count: u32 },
-    Runtime { of: u32 },
+    Int {
+        bits: u32,
+        signed: bool,
+    },
+    Float {
+        bits: u32,
+    },
+    Vector {
+        of: u32,
+        count: u32,
+    },
+    Matrix {
+        column: u32,
+        count: u32,
+    },
+    Array {
+        of: u32,
+        count: u32,
+    },
+    Runtime {
+        of: u32,
+    },
     Struct,
-    Pointer { class: StorageClass, to: u32 },
+    Pointer {
+        class: StorageClass,
+        to: u32,
+    },
     Function,
+    /// A texel buffer, with the type of its components.
+    Image {
+        of: u32,
+        is_storage: bool,
+        texels: Texels,
+    },
+    SampledImage {
+        image: u32,
+    },
 }
 
 /// A scalar, or the components of a vector.
@@ -43,6 +73,8 @@ pub(super) mod has {
     pub(in super::super) const FLOAT_16: u32 = 4;
     pub(in super::super) const BOOL: u32 = 8;
     pub(in super::super) const RUNTIME: u32 = 16;
+    /// What is no number and no bytes.
+    pub(in super::super) const OPAQUE: u32 = 32;
 }
 
 /// A declared type.

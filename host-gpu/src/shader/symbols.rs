@@ -81,7 +81,12 @@ impl<'a> Symbols<'a> {
     pub(super) fn is_value(&self, id: u32) -> bool {
         let plain =
             !matches!(self.shape(id), Shape::None | Shape::Void | Shape::Pointer { .. } | Shape::Function);
-        plain && self.ty(id).has & has::RUNTIME == 0
+        plain && self.ty(id).has & (has::RUNTIME | has::OPAQUE) == 0
+    }
+
+    /// A texel buffer, or an array of them.
+    pub(super) fn is_opaque(&self, id: u32) -> bool {
+        self.ty(id).has & has::OPAQUE != 0
     }
 
     /// The type of the element, column, component or member `index` of `ty`; `None` where there is none.

@@ -18,6 +18,7 @@ use crate::shader::shape::Shape;
 use crate::shader::shape::Type;
 use crate::shader::shape::has;
 use crate::shader::symbols::Symbols;
+use crate::shader::texels;
 
 /// How deep types may nest: arrays of structs of arrays.
 const DEPTH_LIMIT: u32 = 32;
@@ -154,7 +155,8 @@ impl Types {
                     return refuse("its length is not a known integer constant of at least 1, below 2^31");
                 };
                 // Also of structs that end in an array without a length: several buffers at one binding.
-                if inside.shape != Shape::Struct && !symbols.is_value(first) {
+                let several = matches!(inside.shape, Shape::Image { .. } | Shape::SampledImage { .. });
+                if inside.shape != Shape::Struct && !several && !symbols.is_value(first) {
                     return refuse("its elements have no type that can be stored");
                 }
                 times(Shape::Array { of: first, count }, count)
@@ -177,6 +179,11 @@ impl Types {
                 if matches!(to.shape, Shape::None | Shape::Void | Shape::Function | Shape::Pointer { .. }) {
                     return refuse("it does not point to a type that can be stored");
                 }
+                if !texels::may_point(symbols, class, second) {
+                    return refuse(
+                        "texel buffers are what UniformConstant has, all of it, and words what Image has",
+                    );
+                }
                 Type { bytes: 0, has: 0, depth: to.depth + 1, shape: Shape::Pointer { class, to: second } }
             }
             Op::TypeFunction => {
@@ -189,6 +196,8 @@ impl Types {
                 }
                 plain(Shape::Function, 0, 0)
             }
+            Op::TypeImage => plain(texels::image_type(symbols, capabilities, inst)?, 0, has::OPAQUE),
+            Op::TypeSampledImage => plain(texels::sampled_type(symbols, inst)?, 0, has::OPAQUE),
             _ => return refuse("types of this kind are not offered to compute kernels here"),
         })
     }
@@ -232,7 +241,9 @@ const SIXTEEN: [Capability; 3] = [
     Capability::UniformAndStorageBuffer16BitAccess,
     Capability::StoragePushConstant16,
 ];
-const CLASSES: [StorageClass; 7] = [
+const CLASSES: [StorageClass; 9] = [
+    StorageClass::UniformConstant,
+    StorageClass::Image,
     StorageClass::Input,
     StorageClass::Uniform,
     StorageClass::StorageBuffer,

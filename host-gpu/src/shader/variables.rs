@@ -44,7 +44,7 @@ impl Variables {
         let Shape::Pointer { class, to } = symbols.shape(ty) else {
             return Err(wrong(inst, "its type is not a pointer"));
         };
-        if named != class as u32 || class == StorageClass::Function {
+        if named != class as u32 || matches!(class, StorageClass::Function | StorageClass::Image) {
             return Err(wrong(inst, "its storage class is not that of its type, or belongs in a function"));
         }
         if inst.len == 5 {
@@ -87,11 +87,18 @@ impl VariableCheck<'_, '_> {
                 Some(StorageClass::Workgroup | StorageClass::Private) => {
                     check_memory(self.symbols, self.capabilities, inst, held)?
                 }
+                Some(StorageClass::UniformConstant) => self.check_placed(inst, id)?,
                 Some(class) => self.check_buffer(inst, id, held, class)?,
                 None => return Err(wrong(inst, "it has no storage class")),
             }
         }
         Ok(())
+    }
+
+    fn check_placed(&self, inst: Inst, id: u32) -> Result<(), GuardError> {
+        let is_placed = self.decorations.is_decorated(id, WHOLE, Name::Binding)
+            && self.decorations.is_decorated(id, WHOLE, Name::DescriptorSet);
+        if is_placed { Ok(()) } else { Err(wrong(inst, "it is a buffer without a set or a binding")) }
     }
 
     fn check_buffer(
@@ -114,10 +121,8 @@ impl VariableCheck<'_, '_> {
         if !fits {
             return Err(wrong(inst, "it is no struct decorated as a block for its storage class"));
         }
-        let placed = self.decorations.is_decorated(id, WHOLE, Name::Binding)
-            && self.decorations.is_decorated(id, WHOLE, Name::DescriptorSet);
-        if !push && !placed {
-            return Err(wrong(inst, "it is a buffer without a set or a binding"));
+        if !push {
+            self.check_placed(inst, id)?;
         }
         let inside = self.symbols.ty(block).has;
         let storage = class == StorageClass::StorageBuffer || old;

@@ -102,7 +102,8 @@ impl Grids {
             record.copy_from(&[x, y, z].concat());
             let (buffer, offset) = self.memory.window(offset, GRID_BYTES)?;
             let (point, kind) = (BindingPoint::plain(GRID_BINDING), BufferKind::Storage);
-            Some(Place { point, kind, buffer: Arc::clone(buffer), offset, length: GRID_BYTES })
+            let buffer = Arc::clone(buffer);
+            Some(Place { point, kind, buffer, offset, length: GRID_BYTES, view: None })
         });
         place.ok_or_else(|| VulkanError::Import {
             length: GRID_BYTES,

@@ -18,6 +18,7 @@ use crate::vulkan::info::ImportMethod;
 use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::memory::Buffer;
 use crate::vulkan::raw::memory::Memory;
+use crate::vulkan::views::Views;
 
 /// From the start of one window to the start of the next, bytes.
 const STRIDE: u64 = 1 << 30;
@@ -47,6 +48,7 @@ pub struct Import {
     gpu: Arc<Gpu>,
     memory: Arc<Memory>,
     windows: Vec<Arc<Buffer>>,
+    views: Views,
     length: u64,
     access: Access,
 }
@@ -70,7 +72,7 @@ impl Import {
         let windows = spans(length, gpu.limits.binding_length)
             .map(|(start, span)| Buffer::new(&memory, start, span).map(Arc::new))
             .collect::<Result<_, _>>()?;
-        Ok(Self { gpu: Arc::clone(gpu), memory, windows, length, access })
+        Ok(Self { gpu: Arc::clone(gpu), memory, windows, views: Views::default(), length, access })
     }
 
     /// Bytes of it.
@@ -95,6 +97,16 @@ impl Import {
 
     pub(super) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
         Arc::ptr_eq(&self.gpu, gpu)
+    }
+
+    /// Views of it as texels, of its windows.
+    pub(super) fn views(&self) -> &Views {
+        &self.views
+    }
+
+    /// How many views of it as texels are kept.
+    pub fn kept_views(&self) -> usize {
+        self.views.len()
     }
 
     /// The buffer that holds `offset .. offset + length`, and where in it that starts.

@@ -137,7 +137,7 @@ impl fmt::Display for Info {
 }
 
 /// How much a device can, as far as a dispatch or an import depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Workgroups per dimension, base included.
     pub groups: [u32; 3],
@@ -161,6 +161,12 @@ pub struct Limits {
     pub storage_buffers: u32,
     /// Uniform buffers of a kernel.
     pub uniform_buffers: u32,
+    /// Uniform texel buffers of a kernel.
+    pub uniform_texels: u32,
+    /// Storage texel buffers of a kernel.
+    pub storage_texels: u32,
+    /// Texels of one of either kind.
+    pub texel_elements: u32,
     /// Bytes of constants of a kernel.
     pub constants: u32,
     /// Invocations of a subgroup of a kernel that asks for no size.

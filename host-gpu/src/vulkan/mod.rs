@@ -44,3 +44,4 @@ mod profile;
 mod raw;
 pub mod request;
 pub mod self_test;
+mod views;

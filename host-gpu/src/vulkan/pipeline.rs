@@ -15,6 +15,7 @@ use crate::kernel::program::BindingPoint;
 use crate::kernel::program::BufferKind;
 use crate::kernel::program::GRID_BINDING;
 use crate::kernel::program::Kernel;
+use crate::kernel::program::Texels;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
 use crate::vulkan::error::VulkanError;
@@ -112,13 +113,23 @@ impl Compiler {
         let Shared { gpu, scratch, warm_up, .. } = &*self.shared;
         check_size(&gpu.limits, kernel)?;
         let program = Program::new(&self.layout(kernel)?, kernel)?;
-        let at = |(point, kind)| {
-            let (buffer, offset) = scratch.window(0, scratch.len())?;
-            Some(Place { point, kind, buffer: Arc::clone(buffer), offset, length: scratch.len() })
+        let missing = || VulkanError::Import {
+            length: scratch.len(),
+            offset: 0,
+            reason: "there is nothing to warm up with".to_owned(),
         };
-        let grid = (BindingPoint::plain(GRID_BINDING), BufferKind::Storage);
+        let at = |(point, kind, texels): (BindingPoint, BufferKind, Option<Texels>)| {
+            let length = scratch.len();
+            let (buffer, offset) = scratch.window(0, length).ok_or_else(missing)?;
+            let format = texels.and_then(Texels::example);
+            let view =
+                format.map(|format| scratch.views().view(buffer, offset, length, format)).transpose()?;
+            Ok(Place { point, kind, buffer: Arc::clone(buffer), offset, length, view })
+        };
+        let grid = (BindingPoint::plain(GRID_BINDING), BufferKind::Storage, None);
         let grid = kernel.uses_num_workgroups.then_some(grid);
-        let places: Vec<Place> = kernel.points().chain(grid).filter_map(at).collect();
+        let own = kernel.points().map(|(point, of)| (point, of.kind, of.texels));
+        let places: Vec<Place> = own.chain(grid).map(at).collect::<Result<_, VulkanError>>()?;
         let constants = vec![0; usize::try_from(kernel.constants).unwrap_or_default()];
         let parts = &[Groups { base: [0; 3], groups: [0; 3] }];
         let work =
@@ -181,6 +192,8 @@ fn check_size(limits: &Limits, kernel: &Kernel) -> Result<(), VulkanError> {
             ("descriptor sets", sets, limits.sets),
             ("storage buffers", storage, limits.storage_buffers),
             ("uniform buffers", kernel.buffers(BufferKind::Uniform), limits.uniform_buffers),
+            ("uniform texel buffers", kernel.buffers(BufferKind::UniformTexels), limits.uniform_texels),
+            ("storage texel buffers", kernel.buffers(BufferKind::StorageTexels), limits.storage_texels),
             ("bytes of constants", kernel.constants, limits.constants),
         ]);
     for (what, wanted, limit) in asked {
@@ -207,8 +220,14 @@ pub(super) fn anonymous(length: u64) -> Result<Arc<Mapping>, VulkanError> {
 
 #[cfg(test)]
 mod tests {
+    use campanile_protocol::texels::Number;
+
     use super::check_size;
+    use crate::kernel::program::Binding;
+    use crate::kernel::program::BufferAccess;
+    use crate::kernel::program::BufferKind;
     use crate::kernel::program::Kernel;
+    use crate::kernel::program::Texels;
     use crate::kernel::sanitizer::sanitize;
     use crate::kernel::source::Source;
     use crate::vulkan::error::VulkanError;
@@ -240,6 +259,9 @@ mod tests {
             sets: 3,
             storage_buffers: 2,
             uniform_buffers: 1,
+            uniform_texels: 1,
+            storage_texels: 1,
+            texel_elements: 4,
             constants: 8,
             subgroup_size: 8,
             subgroup_sizes: [8, 32],
@@ -269,6 +291,29 @@ mod tests {
             assert!(matches!(refused, VulkanError::KernelTooBig { .. }), "{what}: {refused}");
             assert!(refused.to_string().contains(what), "{what}: {refused}");
         }
+    }
+
+    #[test]
+    fn texel_buffers_of_each_kind_have_a_limit_of_their_own() {
+        let texels = Texels { number: Number::Float, format: None };
+        let first = Binding {
+            set: 0,
+            binding: 0,
+            count: 1,
+            kind: BufferKind::UniformTexels,
+            texels: Some(texels),
+            access: BufferAccess::Read,
+            min_size: 1,
+        };
+        let of = |uniform, storage| {
+            let bindings = [(BufferKind::UniformTexels, uniform), (BufferKind::StorageTexels, storage)]
+                .map(|(kind, count)| Binding { kind, count, ..first });
+            check_size(&limits(), &Kernel { bindings: bindings.to_vec(), ..kernel() })
+                .map_err(|e| e.to_string())
+        };
+        of(1, 1).unwrap();
+        assert!(of(2, 1).unwrap_err().contains("uniform texel buffers"));
+        assert!(of(1, 2).unwrap_err().contains("storage texel buffers"));
     }
 
     #[test]

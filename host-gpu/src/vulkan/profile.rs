@@ -27,7 +27,7 @@ use crate::vulkan::raw::instance::Candidate;
 type Bit = (u64, fn(&mut Features) -> &mut bool);
 
 /// `FEATURE_*` of kernels.
-const BITS: [Bit; 20] = [
+const BITS: [Bit; 23] = [
     (profile::FEATURE_STORAGE_8, |it| &mut it.storage_8),
     (profile::FEATURE_UNIFORM_8, |it| &mut it.uniform_8),
     (profile::FEATURE_PUSH_8, |it| &mut it.push_8),
@@ -48,6 +48,9 @@ const BITS: [Bit; 20] = [
     (profile::FEATURE_UNIFORM_STANDARD, |it| &mut it.uniform_standard),
     (profile::FEATURE_SCALAR_LAYOUT, |it| &mut it.scalar_layout),
     (profile::FEATURE_ATOMIC_FLOAT, |it| &mut it.atomic_float),
+    (profile::FEATURE_TEXEL_BUFFERS, |it| &mut it.texel_buffers),
+    (profile::FEATURE_READ_WITHOUT_FORMAT, |it| &mut it.read_without_format),
+    (profile::FEATURE_WRITE_WITHOUT_FORMAT, |it| &mut it.write_without_format),
 ];
 
 /// In the order of `VkSubgroupFeatureFlagBits`.
@@ -90,6 +93,7 @@ impl Candidate {
 pub(super) fn of(info: &Info, limits: &Limits, features: &Features) -> Profile {
     let [workgroup, groups] = [limits.workgroup, limits.groups];
     let least = |limit: u32, ours: u64| u32::try_from(ours).unwrap_or(u32::MAX).min(limit);
+    let texels = |limit: u32| if features.texel_buffers { limit.min(DESCRIPTOR_LIMIT) } else { 0 };
     let identity = info.identity;
     Profile {
         version: PROFILE_VERSION,
@@ -122,7 +126,10 @@ pub(super) fn of(info: &Info, limits: &Limits, features: &Features) -> Profile {
         subgroup_size: limits.subgroup_size,
         subgroup_sizes: limits.subgroup_sizes,
         subgroup_operations: operations_of(features),
-        reserved: [0; 11],
+        texel_elements: if features.texel_buffers { limits.texel_elements } else { 0 },
+        uniform_texels: texels(limits.uniform_texels),
+        storage_texels: texels(limits.storage_texels),
+        reserved: [0; 8],
         device_uuid: identity.device_uuid,
         driver_uuid: identity.driver_uuid,
         name: name_field(&info.name),
@@ -230,6 +237,9 @@ mod tests {
             sets: pick(4, 32),
             storage_buffers: pick(17, 1000),
             uniform_buffers: pick(12, 1000),
+            uniform_texels: pick(16, 1000),
+            storage_texels: pick(4, 1000),
+            texel_elements: 65536,
             constants: pick(128, 4096),
             subgroup_size: 32,
             subgroup_sizes: [8, 64],
@@ -245,7 +255,11 @@ mod tests {
         );
         assert_eq!((small.sets, small.storage_buffers, small.uniform_buffers), (4, 16, 12));
         assert_eq!((small.constants, small.binding_alignment), (128, 256));
-        let large = of(&info(), &limits(true), &Features::default());
+        assert_eq!((small.texel_elements, small.uniform_texels, small.storage_texels), (0, 0, 0));
+        let large = of(&info(), &limits(true), &Features::ALL);
+        assert_eq!((large.texel_elements, large.uniform_texels, large.storage_texels), (65536, 64, 64));
+        let few = of(&info(), &limits(false), &Features::ALL);
+        assert_eq!((few.uniform_texels, few.storage_texels), (16, 4));
         assert_eq!(
             (large.workgroup, large.invocations, large.workgroup_memory),
             ([1024, 1024, 64], 1024, 32 << 10)
@@ -269,7 +283,7 @@ mod tests {
         let none = Limits { subgroup_sizes: [0; 2], ..limits(false) };
         assert_eq!(features_of(&Features::default(), &none), 0);
         assert_eq!(features_of(&Features::default(), &limits(false)), profile::FEATURE_SUBGROUP_SIZES);
-        assert_eq!(features_of(&Features::ALL, &limits(false)), (1 << 21) - 1);
+        assert_eq!(features_of(&Features::ALL, &limits(false)), (1 << 24) - 1);
         let only = |change: fn(&mut Features)| {
             let mut features = Features::default();
             change(&mut features);

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use campanile_protocol::texels;
+use campanile_protocol::texels::Format;
+
 use crate::kernel::program::Binding;
 use crate::kernel::program::BindingPoint;
 use crate::kernel::program::BufferAccess;
@@ -27,8 +30,10 @@ pub struct Bound<'a> {
     pub memory: &'a Import,
     /// First byte in `memory`, a multiple of `Limits::binding_alignment`.
     pub offset: u64,
-    /// Bytes, a multiple of 4.
+    /// Bytes, a multiple of 4; of a texel where it has a format.
     pub length: u64,
+    /// The `VkFormat` of a texel buffer; 0 for any other.
+    pub format: u16,
 }
 
 /// Workgroups of a grid: a box of them, or all.
@@ -95,13 +100,17 @@ pub enum DispatchError {
     #[error("{binding} has {length} bytes, it may have {least} to {most}")]
     Length { binding: BindingPoint, length: u64, least: u64, most: u64 },
     /// A range starts or ends at a place that the device cannot bind.
-    #[error("{binding} is at offset {offset} for {length} bytes: multiples of {alignment} and 4 are needed")]
+    #[error(
+        "{binding} is at offset {offset} for {length} bytes: multiples of {alignment} and {unit} are needed"
+    )]
     Misaligned {
         binding: BindingPoint,
         offset: u64,
         length: u64,
         /// What the offset must be a multiple of.
         alignment: u64,
+        /// What the length must be a multiple of.
+        unit: u64,
     },
     /// A range leaves its memory.
     #[error("{binding} is at offset {offset} for {length} bytes of memory of {size}")]
@@ -111,6 +120,17 @@ pub enum DispatchError {
         length: u64,
         /// Bytes that there are.
         size: u64,
+    },
+    /// A range has a format that the kernel does not take, or none where it takes one.
+    #[error("{binding} has format {format} ({}): {reason}", .name.unwrap_or("none"))]
+    Format {
+        binding: BindingPoint,
+        /// `VkFormat`.
+        format: u16,
+        /// Vulkan's name for it, where it is known.
+        name: Option<&'static str>,
+        /// What is wrong with it.
+        reason: &'static str,
     },
     /// The kernel may write a range that is mapped for reading.
     #[error("{binding} is written by the kernel and its memory is read-only")]
@@ -174,23 +194,69 @@ pub(super) fn place(
 }
 
 fn place_one(limits: &Limits, wanted: &Binding, bound: &Bound<'_>) -> Result<Place, DispatchError> {
-    let Bound { binding, memory, offset, length } = *bound;
-    let most = match wanted.kind {
-        BufferKind::Storage => limits.binding_length,
-        BufferKind::Uniform => limits.uniform_length,
-    };
+    let Bound { binding, memory, offset, length, format } = *bound;
+    let format = format_of(wanted, bound).map_err(|reason| {
+        let name = texels::find(format).map(|format| format.name);
+        DispatchError::Format { binding, format, name, reason }
+    })?;
+    let unit = format.map_or(4, |format| u64::from(format.bytes));
+    let most = longest(limits, wanted.kind, unit);
     let least = wanted.min_size;
     if length < least || length > most {
         return Err(DispatchError::Length { binding, length, least, most });
     }
     let alignment = limits.binding_alignment;
-    if !offset.is_multiple_of(alignment) || !length.is_multiple_of(4) {
-        return Err(DispatchError::Misaligned { binding, offset, length, alignment });
+    if !offset.is_multiple_of(alignment) || !length.is_multiple_of(unit) {
+        return Err(DispatchError::Misaligned { binding, offset, length, alignment, unit });
     }
     if wanted.access == BufferAccess::ReadWrite && memory.access() == Access::ReadOnly {
         return Err(DispatchError::ReadOnly { binding });
     }
     let outside = DispatchError::Outside { binding, offset, length, size: memory.len() };
     let (buffer, offset) = memory.window(offset, length).ok_or(outside)?;
-    Ok(Place { point: binding, kind: wanted.kind, buffer: Arc::clone(buffer), offset, length })
+    let view = format.map(|format| memory.views().view(buffer, offset, length, format)).transpose()?;
+    Ok(Place { point: binding, kind: wanted.kind, buffer: Arc::clone(buffer), offset, length, view })
+}
+
+/// The longest range of a kind, of which each texel has `unit` bytes.
+fn longest(limits: &Limits, kind: BufferKind, unit: u64) -> u64 {
+    match kind {
+        BufferKind::Storage => limits.binding_length,
+        BufferKind::Uniform => limits.uniform_length,
+        BufferKind::UniformTexels | BufferKind::StorageTexels => {
+            limits.binding_length.min(unit * u64::from(limits.texel_elements))
+        }
+    }
+}
+
+/// The format of a texel buffer; none of another buffer. Or why it is not that.
+fn format_of(wanted: &Binding, bound: &Bound<'_>) -> Result<Option<&'static Format>, &'static str> {
+    let Some(texels) = wanted.texels else {
+        return if bound.format == 0 { Ok(None) } else { Err("the kernel has no texel buffer there") };
+    };
+    if bound.format == 0 {
+        return Err("the kernel has a texel buffer there");
+    }
+    let format = texels::find(bound.format).ok_or("no texel buffer has it")?;
+    match texels.misfit(format, wanted.kind == BufferKind::StorageTexels) {
+        None => Ok(Some(format)),
+        Some(reason) => Err(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::longest;
+    use crate::kernel::program::BufferKind;
+    use crate::vulkan::info::Limits;
+
+    #[test]
+    fn a_texel_buffer_has_no_more_texels_than_the_device_takes() {
+        let limits =
+            Limits { binding_length: 4096, uniform_length: 256, texel_elements: 100, ..Limits::default() };
+        assert_eq!(BufferKind::ALL.map(|kind| longest(&limits, kind, 4)), [4096, 256, 400, 400]);
+        assert_eq!(BufferKind::ALL.map(|kind| longest(&limits, kind, 16)), [4096, 256, 1600, 1600]);
+        let many = Limits { texel_elements: u32::MAX, ..limits };
+        assert_eq!(longest(&many, BufferKind::StorageTexels, 16), 4096);
+    }
 }

@@ -212,6 +212,7 @@ impl<'a> Bench<'a> {
                 memory,
                 offset,
                 length,
+                format: 0,
             })
             .collect();
         let ticket = self.driver.dispatch(pipeline, &bounds, constants, &Slice::whole([1; 3])).map_err(

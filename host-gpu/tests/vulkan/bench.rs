@@ -107,7 +107,7 @@ pub(crate) fn pipeline(driver: &Driver, text: &str) -> Pipeline {
 
 /// `length` bytes of `memory` from `offset` at `binding`.
 pub(crate) fn bind(binding: u32, memory: &Import, offset: u64, length: u64) -> Bound<'_> {
-    Bound { binding: BindingPoint::plain(binding), memory, offset, length }
+    Bound { binding: BindingPoint::plain(binding), memory, offset, length, format: 0 }
 }
 
 /// Dispatches from group zero and waits.

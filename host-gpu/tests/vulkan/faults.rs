@@ -49,6 +49,8 @@ use crate::bench::word;
 use crate::kernels::SPIN;
 use crate::scene::Scene;
 use crate::scene::dispatch;
+use crate::scene::dispatch_texels;
+use crate::texels;
 
 const FOLDER: &str = "CAMPANILE_TEST_FAULTS";
 const BYTES: u64 = 0x10_0000;
@@ -123,6 +125,8 @@ fn life(executor: Executor) -> Result<(), String> {
     let scene = Scene::new();
     let name = KernelName { root: scene.root(), handle: 1 };
     let first = driver.pipeline(&kernel).map_err(|error| text(&error))?;
+    let counting = texels::sanitize(&driver, &texels::counting());
+    let counting = driver.pipeline(&counting).map_err(|error| text(&error))?;
     let second = secondary.as_ref().map(|driver| driver.pipeline(&kernel)).transpose();
     let second = second.map_err(|error| text(&error))?;
     let mut instances: Vec<_> = std::iter::once(driver).chain(secondary).map(DeviceInstance::new).collect();
@@ -132,6 +136,8 @@ fn life(executor: Executor) -> Result<(), String> {
     }
     let mut node = ComputeNode::new(instances, Arc::clone(&scene.shared), SLICE);
     node.add_kernel(name, Compiled { serial: 1, pipeline: first, candidate: None });
+    let of_texels = KernelName { handle: 2, ..name };
+    node.add_kernel(of_texels, Compiled { serial: 2, pipeline: counting, candidate: None });
     if let Some(pipeline) = second {
         node.add_secondary_kernel(name, Compiled { serial: 1, pipeline, candidate: None });
     }
@@ -159,25 +165,31 @@ fn share(driver: &Driver) -> Result<(), String> {
     driver.import_exported(exported).map(drop).map_err(|error| error.to_string())
 }
 
-/// Brief dispatches, which go together, and one of many slices.
+fn finish(scene: &Scene, node: &mut Node, packets: &[u8]) -> Result<(), String> {
+    let mut buffer = scene.buffer(packets);
+    loop {
+        match scene.run(&mut buffer, node, &mut || false) {
+            Step::Done => return Ok(()),
+            Step::Paused => {}
+            step => return Err(format!("{step:?}")),
+        }
+    }
+}
+
+/// Brief dispatches, which go together, one of many slices, and one over texels.
 fn compute(scene: &Scene, node: &mut Node) -> Result<(), String> {
     let mut expected = 0;
     let brief: Vec<u8> = (0..8).flat_map(|_| dispatch(1, [4, 1, 1], 0, 1024)).collect();
     let large = dispatch(1, [2000, 1, 1], 0, 512_000);
     for (packets, adds) in [(&brief, 32), (&brief, 32), (&large, 2000), (&brief, 32)] {
-        let mut buffer = scene.buffer(packets);
-        loop {
-            match scene.run(&mut buffer, node, &mut || false) {
-                Step::Done => break,
-                Step::Paused => {}
-                step => return Err(format!("{step:?}")),
-            }
-        }
+        finish(scene, node, packets)?;
         expected += adds;
         for at in [0, 255] {
             assert_eq!(word(&scene.memory, at), expected, "word {at}");
         }
     }
+    finish(scene, node, &dispatch_texels(2, [4, 1, 1], 0xc_0000, 1024, texels::R32_UINT))?;
+    assert_eq!(word(&scene.memory, 0xc_0000 / 4 + 3), 22);
     Ok(())
 }
 

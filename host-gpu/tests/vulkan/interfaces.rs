@@ -31,7 +31,7 @@ fn sanitize(driver: &Driver, fixed: Fixed, text: &str) -> Kernel {
 }
 
 fn at(set: u32, binding: u32, element: u32, memory: &Import, offset: u64) -> Bound<'_> {
-    Bound { binding: BindingPoint { set, binding, element }, memory, offset, length: 256 }
+    Bound { binding: BindingPoint { set, binding, element }, memory, offset, length: 256, format: 0 }
 }
 
 /// All that [`everything`] binds: the array's buffers from byte 0x1000 on, the uniform buffer at 0x4000.

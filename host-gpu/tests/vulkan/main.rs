@@ -21,3 +21,4 @@ mod results;
 mod scene;
 mod secondary;
 mod slices;
+mod texels;

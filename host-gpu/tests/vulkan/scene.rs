@@ -76,9 +76,14 @@ impl Scene {
     /// A compute node with kernels 1, 2, …, whose slices are to take `slice`; on two device instances where there are slices, and
     /// kernels run on the CPU.
     pub(crate) fn node(&self, driver: Driver, kernels: &[&str], slice: Duration) -> Node {
+        let kernels = kernels.iter().map(|text| sanitize(&Source::wgsl(text)).expect("a kernel")).collect();
+        self.node_of(driver, kernels, slice)
+    }
+
+    /// The same, of kernels that are sanitized.
+    pub(crate) fn node_of(&self, driver: Driver, kernels: Vec<Kernel>, slice: Duration) -> Node {
         let has_two = !slice.is_zero() && driver.executor() == Executor::Cpu;
         let secondary = has_two.then(|| driver.secondary().expect("a secondary device"));
-        let kernels = kernels.iter().map(|text| sanitize(&Source::wgsl(text)).expect("a kernel"));
         let compiled = |driver: &Driver, serial: u64, kernel: &Kernel| {
             let pipeline = driver.pipeline(kernel).expect("a pipeline");
             (KernelName { root: self.root.0, handle: serial }, Compiled { serial, pipeline, candidate: None })
@@ -128,6 +133,15 @@ pub(crate) fn dispatch(handle: u64, grid: [u32; 3], offset: u64, length: u64) ->
     packet(packet::DISPATCH, body.as_bytes(), offset, length)
 }
 
+/// The same, of texels of a format.
+pub(crate) fn dispatch_texels(handle: u64, grid: [u32; 3], offset: u64, length: u64, format: u16) -> Vec<u8> {
+    let mut whole = dispatch(handle, grid, offset, length);
+    let binding = Binding::new(BASE + offset, length, 0).as_texels(format);
+    let at = whole.len() - size_of::<Binding>();
+    whole[at..].copy_from_slice(binding.as_bytes());
+    whole
+}
+
 /// The same, with groups numbered from `base`.
 pub(crate) fn dispatch_base(
     handle: u64,
@@ -154,7 +168,7 @@ pub(crate) fn dispatch_indirect(handle: u64, grid: u64, offset: u64, length: u64
 }
 
 fn packet(opcode: u16, body: &[u8], offset: u64, length: u64) -> Vec<u8> {
-    let binding = Binding { va: BASE + offset, length, slot: 0, set: 0, element: 0 };
+    let binding = Binding::new(BASE + offset, length, 0);
     let size = size_of::<PacketHeader>() + body.len() + size_of::<Binding>();
     let header = PacketHeader { opcode, flags: 0, size: u32::try_from(size).expect("short") };
     [header.as_bytes(), body, binding.as_bytes()].concat()

@@ -11,6 +11,7 @@ use campanile_host_gpu::shader::interface::BufferKind;
 use campanile_host_gpu::shader::interface::Place;
 use campanile_host_gpu::shader::interface::Shader;
 use campanile_host_gpu::shader::interface::ShaderBinding;
+use campanile_host_gpu::shader::interface::Texels;
 use campanile_host_gpu::shader::interface::Wish;
 use campanile_host_gpu::shader::pass::guard;
 use campanile_host_gpu::shader::profile::Profile;
@@ -49,6 +50,9 @@ fn device(choice: u32) -> Profile {
         buffer_arrays: has(16),
         uniform_standard: has(26),
         scalar_layout: has(27),
+        texel_buffers: has(29),
+        read_without_format: has(30),
+        write_without_format: has(31),
         subgroup: Subgroup {
             basic: has(17),
             vote: has(18),
@@ -125,11 +129,12 @@ fn is_grid(binding: &ShaderBinding) -> bool {
 }
 
 /// A binding without the name, which is debug information.
-type Bound = (u32, u32, BufferKind, Option<u32>, bool, u64);
+type Bound = (u32, u32, BufferKind, Option<Texels>, Option<u32>, bool, u64);
 
 /// What a kernel needs, but for the number of workgroups.
 fn kept(shader: &Shader) -> ([u32; 3], u32, u64, Vec<Bound>) {
     let bindings = shader.bindings.iter().filter(|binding| !is_grid(binding));
-    let bindings = bindings.map(|b| (b.set, b.binding, b.kind, b.count, b.is_written, b.min_size)).collect();
+    let bindings =
+        bindings.map(|b| (b.set, b.binding, b.kind, b.texels, b.count, b.is_written, b.min_size)).collect();
     (shader.workgroup, shader.constants, shader.workgroup_memory, bindings)
 }

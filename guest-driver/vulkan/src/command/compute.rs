@@ -56,11 +56,9 @@ impl Recording {
                     return Err(vk::Result::ERROR_UNKNOWN);
                 };
                 bindings.push(Binding {
-                    va: range.va,
-                    length: range.length.next_multiple_of(4),
-                    slot: used.slot,
                     set: u16::try_from(used.set).unwrap_or(u16::MAX),
                     element: u16::try_from(element).unwrap_or(u16::MAX),
+                    ..Binding::new(range.va, range.length.next_multiple_of(4), used.slot)
                 });
             }
         }

@@ -14,7 +14,7 @@ fn accept(text: &str) -> Kernel {
 }
 
 fn buffer(binding: u32, access: BufferAccess, min_size: u64) -> Binding {
-    Binding { set: 0, binding, count: 1, kind: BufferKind::Storage, access, min_size }
+    Binding { set: 0, binding, count: 1, kind: BufferKind::Storage, texels: None, access, min_size }
 }
 
 #[test]
@@ -116,6 +116,7 @@ fn sets_and_uniform_buffers_are_reflected_in_order() {
         binding: 63,
         count: 1,
         kind: BufferKind::Uniform,
+        texels: None,
         access: BufferAccess::Read,
         min_size: 16,
     };

@@ -15,4 +15,5 @@ mod palette;
 mod refused;
 mod samples;
 mod specialised;
+mod texels;
 mod typing;

@@ -6,6 +6,7 @@ use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::assemble;
 use crate::shader::tests::samples::GRID;
 use crate::shader::tests::samples::plain;
+use crate::shader::tests::texels;
 
 const ROUNDS: u32 = 20_000;
 
@@ -35,12 +36,17 @@ fn every_mutation_gets_an_answer_and_what_passes_passes_again() {
          %end = OpLabel
          %g = OpVectorExtractDynamic %uint %v %i
          %y = OpExtInst %uint %glsl UMin %g %i";
-    let seed = assemble(3, &plain(body));
     let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
-    assert!(guard(&seed, &wish).is_ok(), "{:?}", guard(&seed, &wish).map(|_| ()));
+    for text in [plain(body), texels::everything()] {
+        mutate(&assemble(3, &text), &wish);
+    }
+}
+
+fn mutate(seed: &[u32], wish: &Wish<'_>) {
+    assert!(guard(seed, wish).is_ok(), "{:?}", guard(seed, wish).map(|_| ()));
     let (mut state, mut passed) = (0x00c0_ffee, 0);
     for _ in 0..ROUNDS {
-        let mut words = seed.clone();
+        let mut words = seed.to_vec();
         for _ in 0..=roll(&mut state, 3) {
             let (at, other) = (roll(&mut state, words.len()), roll(&mut state, words.len()));
             match roll(&mut state, 4) {
@@ -50,9 +56,9 @@ fn every_mutation_gets_an_answer_and_what_passes_passes_again() {
                 _ => words.truncate(at.max(5)),
             }
         }
-        if let Ok(shader) = guard(&words, &wish) {
+        if let Ok(shader) = guard(&words, wish) {
             passed += 1;
-            let again = guard(&shader.words, &wish);
+            let again = guard(&shader.words, wish);
             assert!(again.is_ok(), "{:?}", again.map(|_| ()));
         }
     }

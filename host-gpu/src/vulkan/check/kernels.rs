@@ -82,7 +82,7 @@ pub(super) fn step(
     length: u64,
 ) -> Result<Ticket, VulkanError> {
     let rows = u32::try_from(length / STEP_BYTES).unwrap_or(u32::MAX);
-    let bounds = [Bound { binding: BindingPoint::plain(0), memory, offset: 0, length }];
+    let bounds = [Bound { binding: BindingPoint::plain(0), memory, offset: 0, length, format: 0 }];
     plain(driver.dispatch(pipeline, &bounds, &[], &Slice::whole([ROW, rows, 1])))
 }
 

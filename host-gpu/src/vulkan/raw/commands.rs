@@ -20,6 +20,7 @@ use crate::vulkan::raw::program::Layout;
 use crate::vulkan::raw::program::Program;
 use crate::vulkan::raw::program::descriptor_type;
 use crate::vulkan::raw::stamps::Row;
+use crate::vulkan::raw::view::View;
 
 /// Most buffers of a submission, of either kind: those of one dispatch and its grid fit, and those of many that bind few.
 pub(in crate::vulkan) const BUFFERS: u32 = 8 * (DESCRIPTOR_LIMIT + 1);
@@ -36,6 +37,8 @@ pub(in crate::vulkan) struct Place {
     pub(in crate::vulkan) buffer: Arc<Buffer>,
     pub(in crate::vulkan) offset: u64,
     pub(in crate::vulkan) length: u64,
+    /// Of a texel buffer: the same range.
+    pub(in crate::vulkan) view: Option<Arc<View>>,
 }
 
 /// Workgroups: the first, and how many, in x, y, z.
@@ -78,6 +81,7 @@ pub(in crate::vulkan) struct Slot {
     /// What is pending runs and binds; kept apart so that its storage is used again.
     programs: Vec<Arc<Program>>,
     bound: Vec<Arc<Buffer>>,
+    views: Vec<Arc<View>>,
 }
 
 impl Slot {
@@ -95,6 +99,7 @@ impl Slot {
             pending: None,
             programs: Vec::new(),
             bound: Vec::new(),
+            views: Vec::new(),
         };
         let info = vk::CommandPoolCreateInfo::default()
             .queue_family_index(gpu.family)
@@ -111,7 +116,7 @@ impl Slot {
         let buffers = buffers.map_err(failed("vkAllocateCommandBuffers"))?;
         slot.commands = buffers.first().copied().unwrap_or_default();
 
-        let sizes = [BufferKind::Storage, BufferKind::Uniform]
+        let sizes = BufferKind::ALL
             .map(|kind| vk::DescriptorPoolSize { ty: descriptor_type(kind), descriptor_count: BUFFERS });
         let info = vk::DescriptorPoolCreateInfo::default().max_sets(SETS).pool_sizes(&sizes);
         // SAFETY: `info` outlives the call.
@@ -128,6 +133,7 @@ impl Slot {
         self.pending = None;
         self.programs.clear();
         self.bound.clear();
+        self.views.clear();
         true
     }
 
@@ -146,6 +152,7 @@ impl Slot {
         for work in works {
             self.programs.push(Arc::clone(work.program));
             self.bound.extend(work.places.iter().map(|place| Arc::clone(&place.buffer)));
+            self.views.extend(work.places.iter().filter_map(|place| place.view.clone()));
             self.bound.extend(work.conditions.map(|conditions| Arc::clone(&conditions.buffer)));
         }
         self.pending = Some(value);
@@ -222,18 +229,22 @@ impl Slot {
             [vk::DescriptorBufferInfo { buffer: place.buffer.raw, offset, range: length }]
         };
         let ranges: Vec<_> = places.iter().map(range).collect();
+        let view = |place: &Place| place.view.as_ref().map(|view| [view.raw]);
+        let views: Vec<_> = places.iter().map(view).collect();
         let mut writes = Vec::with_capacity(places.len());
-        for (place, range) in places.iter().zip(&ranges) {
+        for (place, (range, view)) in places.iter().zip(ranges.iter().zip(&views)) {
             let set = sets.get(place.point.set as usize).copied().unwrap_or_default();
             let write = vk::WriteDescriptorSet::default()
                 .dst_set(set)
                 .dst_binding(place.point.binding)
                 .dst_array_element(place.point.element)
-                .descriptor_type(descriptor_type(place.kind))
-                .buffer_info(range);
-            writes.push(write);
+                .descriptor_type(descriptor_type(place.kind));
+            writes.push(match view {
+                Some(view) => write.texel_buffer_view(view),
+                None => write.buffer_info(range),
+            });
         }
-        // SAFETY: no pending work uses the sets; they have all places, buffers are alive and ranges inside them, by
+        // SAFETY: no pending work uses the sets; they have all places, buffers and views are alive and ranges inside them, by
         // `Work`'s contract.
         unsafe { self.gpu.device.update_descriptor_sets(&writes, &[]) };
     }
@@ -323,8 +334,9 @@ impl Drop for Slot {
         {
             log::error!("what a device runs is kept, since it may be under way: {error}");
             let (programs, bound) = (std::mem::take(&mut self.programs), std::mem::take(&mut self.bound));
-            let layouts = std::mem::take(&mut self.layouts);
-            std::mem::forget((Arc::clone(&self.gpu), Arc::clone(&self.timeline), programs, bound, layouts));
+            let (layouts, views) = (std::mem::take(&mut self.layouts), std::mem::take(&mut self.views));
+            let (gpu, timeline) = (Arc::clone(&self.gpu), Arc::clone(&self.timeline));
+            std::mem::forget((gpu, timeline, programs, bound, views, layouts));
             return;
         }
         // SAFETY: nothing is pending, or the device is lost and nothing runs; null handles are ignored.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use ash::vk;
+use campanile_protocol::texels::FORMATS;
 
 use crate::shader::profile::Profile;
 use crate::shader::profile::Subgroup;
@@ -53,6 +54,9 @@ pub(super) fn profile(instance: &ash::Instance, device: vk::PhysicalDevice) -> P
             && on(base.shader_uniform_buffer_array_dynamic_indexing),
         uniform_standard: on(v12.uniform_buffer_standard_layout),
         scalar_layout: on(v12.scalar_block_layout),
+        texel_buffers: has_texels(instance, device),
+        read_without_format: on(base.shader_storage_image_read_without_format),
+        write_without_format: on(base.shader_storage_image_write_without_format),
         subgroup: Subgroup {
             basic: has(vk::SubgroupFeatureFlags::BASIC),
             vote: has(vk::SubgroupFeatureFlags::VOTE),
@@ -76,6 +80,23 @@ pub(super) fn has_subgroup_sizes(instance: &ash::Instance, device: vk::PhysicalD
     v13.subgroup_size_control == vk::TRUE && v13.compute_full_subgroups == vk::TRUE
 }
 
+/// Whether `device`, one of `instance`, has texel buffers of all formats that guests are told of.
+fn has_texels(instance: &ash::Instance, device: vk::PhysicalDevice) -> bool {
+    FORMATS.iter().all(|format| {
+        let code = vk::Format::from_raw(i32::from(format.code));
+        // SAFETY: the handle is the instance's.
+        let properties = unsafe { instance.get_physical_device_format_properties(device, code) };
+        let mut wanted = vk::FormatFeatureFlags::UNIFORM_TEXEL_BUFFER;
+        if format.is_storage {
+            wanted |= vk::FormatFeatureFlags::STORAGE_TEXEL_BUFFER;
+        }
+        if format.has_atomics() {
+            wanted |= vk::FormatFeatureFlags::STORAGE_TEXEL_BUFFER_ATOMIC;
+        }
+        properties.buffer_features.contains(wanted)
+    })
+}
+
 /// The features of Vulkan 1.0 that `profile` needs.
 pub(super) fn base(profile: &Profile) -> vk::PhysicalDeviceFeatures {
     vk::PhysicalDeviceFeatures::default()
@@ -84,6 +105,8 @@ pub(super) fn base(profile: &Profile) -> vk::PhysicalDeviceFeatures {
         .shader_float64(profile.float_64)
         .shader_storage_buffer_array_dynamic_indexing(profile.buffer_arrays)
         .shader_uniform_buffer_array_dynamic_indexing(profile.buffer_arrays)
+        .shader_storage_image_read_without_format(profile.read_without_format)
+        .shader_storage_image_write_without_format(profile.write_without_format)
 }
 
 /// Those of Vulkan 1.1.

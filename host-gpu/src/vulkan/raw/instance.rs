@@ -274,6 +274,7 @@ fn limits(
         binding_alignment: base
             .min_storage_buffer_offset_alignment
             .max(base.min_uniform_buffer_offset_alignment)
+            .max(base.min_texel_buffer_offset_alignment)
             .max(4),
         import_alignment: host.min_imported_host_pointer_alignment.max(1),
         workgroup: base.max_compute_work_group_size,
@@ -286,6 +287,13 @@ fn limits(
         uniform_buffers: base
             .max_per_stage_descriptor_uniform_buffers
             .min(base.max_descriptor_set_uniform_buffers),
+        uniform_texels: base
+            .max_per_stage_descriptor_sampled_images
+            .min(base.max_descriptor_set_sampled_images),
+        storage_texels: base
+            .max_per_stage_descriptor_storage_images
+            .min(base.max_descriptor_set_storage_images),
+        texel_elements: base.max_texel_buffer_elements,
         constants: base.max_push_constants_size,
         subgroup_size: 0,
         subgroup_sizes: subgroups

@@ -29,6 +29,8 @@ const SHARED: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
 pub(super) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
         | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_TEXEL_BUFFER.as_raw()
+        | vk::BufferUsageFlags::STORAGE_TEXEL_BUFFER.as_raw()
         | vk::BufferUsageFlags::TRANSFER_SRC.as_raw()
         | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
 );
@@ -284,7 +286,7 @@ pub(in crate::vulkan) struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer that kernels bind as storage or uniform buffer, and that is copied from and to, over the bytes `offset .. offset + length` of `memory`.
+    /// A buffer that kernels bind as storage or uniform buffer or as texels, and that is copied from and to, over the bytes `offset .. offset + length` of `memory`.
     pub(in crate::vulkan) fn new(
         memory: &Arc<Memory>,
         offset: u64,
@@ -328,6 +330,11 @@ impl Buffer {
         unsafe { device.bind_buffer_memory(raw, memory.raw, offset) }
             .map_err(failed("vkBindBufferMemory"))?;
         Ok(buffer)
+    }
+
+    /// The device that it is of.
+    pub(super) fn gpu(&self) -> &Gpu {
+        &self.memory.gpu
     }
 
     /// Bytes in the buffer.

@@ -17,3 +17,4 @@ mod offers;
 pub(super) mod program;
 pub(super) mod stamps;
 pub(super) mod transfer;
+pub(super) mod view;

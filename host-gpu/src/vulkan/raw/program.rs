@@ -35,6 +35,8 @@ pub(super) fn descriptor_type(kind: BufferKind) -> vk::DescriptorType {
     match kind {
         BufferKind::Storage => vk::DescriptorType::STORAGE_BUFFER,
         BufferKind::Uniform => vk::DescriptorType::UNIFORM_BUFFER,
+        BufferKind::UniformTexels => vk::DescriptorType::UNIFORM_TEXEL_BUFFER,
+        BufferKind::StorageTexels => vk::DescriptorType::STORAGE_TEXEL_BUFFER,
     }
 }
 

@@ -146,6 +146,7 @@ fn dispatch(
             memory,
             offset: 0,
             length: memory.len(),
+            format: 0,
         })
         .collect();
     let ticket = driver.dispatch(pipeline, &bounds, constants, &Slice::whole(groups))?;
