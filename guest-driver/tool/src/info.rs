@@ -78,7 +78,7 @@ struct Kernels {
 }
 
 /// Features by the names that Vulkan gives them, shortened.
-const FEATURES: [(u64, &str); 8] = [
+const FEATURES: [(u64, &str); 9] = [
     (profile::FEATURE_STORAGE_8, "8-bit storage"),
     (profile::FEATURE_STORAGE_16, "16-bit storage"),
     (profile::FEATURE_INT_8, "int8"),
@@ -87,6 +87,7 @@ const FEATURES: [(u64, &str); 8] = [
     (profile::FEATURE_FLOAT_16, "float16"),
     (profile::FEATURE_FLOAT_64, "float64"),
     (profile::FEATURE_INTEGER_DOT, "integer dot products"),
+    (profile::FEATURE_TEXEL_BUFFERS, "texel buffers"),
 ];
 
 impl Kernels {

@@ -23,6 +23,8 @@ fn core(physical: &PhysicalDevice) -> vk::PhysicalDeviceFeatures {
         shader_float64: physical.feature(profile::FEATURE_FLOAT_64),
         shader_storage_buffer_array_dynamic_indexing: physical.feature(profile::FEATURE_BUFFER_ARRAYS),
         shader_uniform_buffer_array_dynamic_indexing: physical.feature(profile::FEATURE_BUFFER_ARRAYS),
+        shader_storage_image_read_without_format: physical.feature(profile::FEATURE_READ_WITHOUT_FORMAT),
+        shader_storage_image_write_without_format: physical.feature(profile::FEATURE_WRITE_WITHOUT_FORMAT),
         ..Default::default()
     };
     if physical.claims.graphics {

@@ -1,19 +1,38 @@
-//! Formats and what else is asked of a physical device that has no images: none of it is there. Where graphics are claimed, formats of
-//! depth and stencil may be attachments, which Dawn needs one of; nothing draws to them.
+//! Formats and what else is asked of a physical device that has no images: some are there for texel buffers, none for images. Where
+//! graphics are claimed, formats of depth and stencil may be attachments, which Dawn needs one of; nothing draws to them.
 
 use ash::vk;
 
 use crate::abi;
 use crate::physical::PhysicalDevice;
+use crate::texels;
 
-fn properties(physical: vk::PhysicalDevice, format: vk::Format) -> vk::FormatProperties {
+/// The first bit of a format's features that the flags of Vulkan 1.0 do not have.
+const FIRST_LATER: u32 = 31;
+
+fn properties(physical: vk::PhysicalDevice, format: vk::Format) -> vk::FormatProperties3<'static> {
+    let physical = PhysicalDevice::of(physical);
     let is_depth = vk::Format::D16_UNORM.as_raw() <= format.as_raw()
         && format.as_raw() <= vk::Format::D32_SFLOAT_S8_UINT.as_raw();
-    if is_depth && PhysicalDevice::of(physical).claims.graphics {
-        let optimal_tiling_features = vk::FormatFeatureFlags::DEPTH_STENCIL_ATTACHMENT;
-        return vk::FormatProperties { optimal_tiling_features, ..Default::default() };
+    if is_depth && physical.claims.graphics {
+        let optimal_tiling_features = vk::FormatFeatureFlags2::DEPTH_STENCIL_ATTACHMENT;
+        return vk::FormatProperties3 { optimal_tiling_features, ..Default::default() };
     }
-    vk::FormatProperties::default()
+    let buffer_features = texels::features(physical, format);
+    vk::FormatProperties3 { buffer_features, ..Default::default() }
+}
+
+/// The same without what came later: the first bits are those of the flags of Vulkan 1.0.
+fn plain(all: &vk::FormatProperties3<'_>) -> vk::FormatProperties {
+    let first = |flags: vk::FormatFeatureFlags2| {
+        let bits = u32::try_from(flags.as_raw() & u64::from(u32::MAX)).unwrap_or(0);
+        vk::FormatFeatureFlags::from_raw(bits & ((1 << FIRST_LATER) - 1))
+    };
+    vk::FormatProperties {
+        linear_tiling_features: first(all.linear_tiling_features),
+        optimal_tiling_features: first(all.optimal_tiling_features),
+        buffer_features: first(all.buffer_features),
+    }
 }
 
 pub(crate) extern "system" fn get(
@@ -21,7 +40,7 @@ pub(crate) extern "system" fn get(
     format: vk::Format,
     out: *mut vk::FormatProperties,
 ) {
-    abi::write(out, properties(physical, format));
+    abi::write(out, plain(&properties(physical, format)));
 }
 
 pub(crate) extern "system" fn get2(
@@ -29,7 +48,13 @@ pub(crate) extern "system" fn get2(
     format: vk::Format,
     out: *mut vk::FormatProperties2<'_>,
 ) {
-    abi::filled(out).format_properties = properties(physical, format);
+    let (all, out) = (properties(physical, format), abi::filled(out));
+    out.format_properties = plain(&all);
+    for structure in abi::chain(out.p_next) {
+        if let Some(later) = abi::as_type::<vk::FormatProperties3<'_>>(structure) {
+            *later = vk::FormatProperties3 { p_next: later.p_next, ..all };
+        }
+    }
 }
 
 pub(crate) extern "system" fn of_images(

@@ -43,7 +43,7 @@ pub(crate) fn claim_limits(limits: &mut vk::PhysicalDeviceLimits) {
         max_image_dimension3_d: 2048,
         max_image_dimension_cube: 16384,
         max_image_array_layers: 2048,
-        max_per_stage_descriptor_storage_images: 8,
+        max_per_stage_descriptor_storage_images: limits.max_per_stage_descriptor_storage_images.max(8),
         max_per_stage_resources: limits.max_per_stage_resources + 64,
         max_vertex_input_attributes: 32,
         max_vertex_input_bindings: 32,

@@ -1,5 +1,5 @@
-//! Images, views of them and of buffers, and samplers: objects without contents. Compute programs make some when they start, and
-//! bind none of them; kernels that use them are refused, and no format is said to be there.
+//! Images, views of them, and samplers: objects without contents. Compute programs make some when they start, and bind none of them;
+//! kernels that use them are refused, and no format is said to be there for them.
 
 use ash::vk;
 use campanile_protocol::PAGE_SIZE;
@@ -24,17 +24,12 @@ pub(crate) struct Image {
 #[derive(Debug)]
 pub(crate) struct View;
 
-/// A view of a buffer as texels.
-#[derive(Debug)]
-pub(crate) struct Texels;
-
 /// A sampler.
 #[derive(Debug)]
 pub(crate) struct Sampler;
 
 handle!(Image, vk::Image);
 handle!(View, vk::ImageView);
-handle!(Texels, vk::BufferView);
 handle!(Sampler, vk::Sampler);
 
 impl Image {
@@ -169,26 +164,6 @@ pub(crate) extern "system" fn destroy_view(
     _allocator: *const vk::AllocationCallbacks<'_>,
 ) {
     abi::quiet("vkDestroyImageView", || drop(abi::take::<View>(view)));
-}
-
-pub(crate) extern "system" fn create_texels(
-    _device: vk::Device,
-    _info: *const vk::BufferViewCreateInfo<'_>,
-    _allocator: *const vk::AllocationCallbacks<'_>,
-    out: *mut vk::BufferView,
-) -> vk::Result {
-    abi::command("vkCreateBufferView", || {
-        abi::give(Texels, out);
-        Ok(())
-    })
-}
-
-pub(crate) extern "system" fn destroy_texels(
-    _device: vk::Device,
-    view: vk::BufferView,
-    _allocator: *const vk::AllocationCallbacks<'_>,
-) {
-    abi::quiet("vkDestroyBufferView", || drop(abi::take::<Texels>(view)));
 }
 
 pub(crate) extern "system" fn create_sampler(

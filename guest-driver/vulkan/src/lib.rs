@@ -50,5 +50,6 @@ mod report;
 mod semaphore;
 mod shader;
 mod table;
+mod texels;
 mod wait;
 mod words;

@@ -1,6 +1,7 @@
 //! Properties and limits: those of the profile, and the least that Vulkan allows where nothing here uses them.
 
 use ash::vk;
+use campanile_protocol::packet::BINDING_ALIGNMENT;
 use campanile_protocol::packet::MAX_CONSTANTS;
 use campanile_protocol::profile;
 use campanile_protocol::profile::Profile;
@@ -16,8 +17,8 @@ const TIMELINE_DIFFERENCE: u64 = 1 << 62;
 /// How many buffers of a set may take dynamic offsets, of each kind.
 const DYNAMIC: u32 = 8;
 
-/// Alignment of views of buffers as texels.
-const TEXEL_ALIGNMENT: u64 = 256;
+/// Alignment of views of buffers as texels: that of whatever a kernel is bound to.
+const TEXEL_ALIGNMENT: u64 = BINDING_ALIGNMENT;
 
 fn narrow(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
@@ -37,6 +38,16 @@ pub(crate) fn api_version(profile: &Profile) -> u32 {
     API_VERSION.min(profile.api_version)
 }
 
+/// Uniform texel buffers of a kernel, which Vulkan counts as sampled images, and has some of in any case.
+fn sampled(profile: &Profile) -> u32 {
+    profile.uniform_texels.max(16)
+}
+
+/// Storage texel buffers of a kernel, which it counts as storage images.
+fn stored(profile: &Profile) -> u32 {
+    profile.storage_texels.max(4)
+}
+
 fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
     let single = vk::SampleCountFlags::TYPE_1;
     vk::PhysicalDeviceLimits {
@@ -45,7 +56,7 @@ fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
         max_image_dimension3_d: 256,
         max_image_dimension_cube: 4096,
         max_image_array_layers: 256,
-        max_texel_buffer_elements: 65536,
+        max_texel_buffer_elements: profile.texel_elements.max(65536),
         max_uniform_buffer_range: narrow(profile.uniform_range),
         max_storage_buffer_range: narrow(profile.storage_range),
         max_push_constants_size: profile.constants.min(MAX_CONSTANTS),
@@ -56,8 +67,8 @@ fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
         max_per_stage_descriptor_samplers: 16,
         max_per_stage_descriptor_uniform_buffers: profile.uniform_buffers,
         max_per_stage_descriptor_storage_buffers: profile.storage_buffers,
-        max_per_stage_descriptor_sampled_images: 16,
-        max_per_stage_descriptor_storage_images: 4,
+        max_per_stage_descriptor_sampled_images: sampled(profile),
+        max_per_stage_descriptor_storage_images: stored(profile),
         max_per_stage_descriptor_input_attachments: 4,
         max_per_stage_resources: profile.buffers,
         max_descriptor_set_samplers: 96,
@@ -65,8 +76,8 @@ fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
         max_descriptor_set_uniform_buffers_dynamic: profile.uniform_buffers.min(DYNAMIC),
         max_descriptor_set_storage_buffers: profile.storage_buffers,
         max_descriptor_set_storage_buffers_dynamic: profile.storage_buffers.min(DYNAMIC),
-        max_descriptor_set_sampled_images: 96,
-        max_descriptor_set_storage_images: 24,
+        max_descriptor_set_sampled_images: sampled(profile).max(96),
+        max_descriptor_set_storage_images: stored(profile).max(24),
         max_descriptor_set_input_attachments: 4,
         max_vertex_input_attributes: 16,
         max_vertex_input_bindings: 16,
@@ -214,7 +225,11 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             // No descriptor is updated after it is bound; these are the limits of all that are not, too.
             max_per_stage_descriptor_update_after_bind_uniform_buffers: uniform,
             max_per_stage_descriptor_update_after_bind_storage_buffers: storage,
+            max_per_stage_descriptor_update_after_bind_sampled_images: sampled(profile),
+            max_per_stage_descriptor_update_after_bind_storage_images: stored(profile),
             max_per_stage_update_after_bind_resources: profile.buffers,
+            max_descriptor_set_update_after_bind_sampled_images: sampled(profile).max(96),
+            max_descriptor_set_update_after_bind_storage_images: stored(profile).max(24),
             max_descriptor_set_update_after_bind_uniform_buffers: uniform,
             max_descriptor_set_update_after_bind_uniform_buffers_dynamic: uniform.min(DYNAMIC),
             max_descriptor_set_update_after_bind_storage_buffers: storage,
@@ -235,6 +250,12 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             max_buffer_size: largest(physical),
             ..Default::default()
         };
+    }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceTexelBufferAlignmentProperties<'_>>(structure) {
+        p.storage_texel_buffer_offset_alignment_bytes = TEXEL_ALIGNMENT;
+        p.storage_texel_buffer_offset_single_texel_alignment = vk::FALSE;
+        p.uniform_texel_buffer_offset_alignment_bytes = TEXEL_ALIGNMENT;
+        p.uniform_texel_buffer_offset_single_texel_alignment = vk::FALSE;
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceIDProperties<'_>>(structure) {
         (p.device_uuid, p.driver_uuid) = (profile.device_uuid, profile.driver_uuid);
@@ -288,7 +309,11 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             p_next: p.p_next,
             max_per_stage_descriptor_update_after_bind_uniform_buffers: uniform,
             max_per_stage_descriptor_update_after_bind_storage_buffers: storage,
+            max_per_stage_descriptor_update_after_bind_sampled_images: sampled(profile),
+            max_per_stage_descriptor_update_after_bind_storage_images: stored(profile),
             max_per_stage_update_after_bind_resources: profile.buffers,
+            max_descriptor_set_update_after_bind_sampled_images: sampled(profile).max(96),
+            max_descriptor_set_update_after_bind_storage_images: stored(profile).max(24),
             max_descriptor_set_update_after_bind_uniform_buffers: uniform,
             max_descriptor_set_update_after_bind_uniform_buffers_dynamic: uniform.min(DYNAMIC),
             max_descriptor_set_update_after_bind_storage_buffers: storage,

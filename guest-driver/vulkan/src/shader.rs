@@ -67,8 +67,8 @@ mod op {
     pub(super) fn pointers(op: u32, words: &[u32]) -> &[u32] {
         let at = |range: std::ops::Range<usize>| words.get(range).unwrap_or_default();
         match op {
-            // Load, access chains, array length, copy of an object, loads and changes of atomics.
-            61 | 65..=68 | 70 | 83 | 227 | 229..=242 | 318 | 6035 => at(3..4),
+            // Pointer to a texel, load, access chains, array length, copy of an object, loads and changes of atomics.
+            60 | 61 | 65..=68 | 70 | 83 | 227 | 229..=242 | 318 | 6035 => at(3..4),
             // Store, store of an atomic.
             62 | 228 | 319 => at(1..2),
             // Copies of memory.
@@ -81,6 +81,7 @@ mod op {
 
 const DECORATION_BINDING: u32 = 33;
 const DECORATION_DESCRIPTOR_SET: u32 = 34;
+const CLASS_UNIFORM_CONSTANT: u32 = 0;
 const CLASS_UNIFORM: u32 = 2;
 const CLASS_STORAGE_BUFFER: u32 = 12;
 const MODEL_COMPUTE: u32 = 5;
@@ -135,7 +136,10 @@ impl Reader {
             (op::TYPE_POINTER, [_, id, _, to, ..]) => note(&mut self.pointers, *id, *to),
             (op::TYPE_ARRAY, [_, id, _, length, ..]) => note(&mut self.arrays, *id, *length),
             (op::CONSTANT, [_, _, id, value, ..]) => note(&mut self.constants, *id, *value),
-            (op::VARIABLE, [_, ty, id, CLASS_UNIFORM | CLASS_STORAGE_BUFFER, ..]) => {
+            (
+                op::VARIABLE,
+                [_, ty, id, CLASS_UNIFORM_CONSTANT | CLASS_UNIFORM | CLASS_STORAGE_BUFFER, ..],
+            ) => {
                 self.variables.insert(*id, *ty);
             }
             (op::FUNCTION, [_, _, id, ..]) => *function = *id,

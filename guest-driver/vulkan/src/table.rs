@@ -39,6 +39,7 @@ use crate::query;
 use crate::queue;
 use crate::semaphore;
 use crate::shader;
+use crate::texels;
 
 commands! { of_no_instance:
     c"vkCreateInstance" PFN_vkCreateInstance = instance::create;
@@ -88,7 +89,7 @@ commands! { of_devices:
     c"vkBindImageMemory" PFN_vkBindImageMemory = image::bind;
     c"vkBindImageMemory2" | c"vkBindImageMemory2KHR" PFN_vkBindImageMemory2 = image::bind2;
     c"vkCreateBuffer" PFN_vkCreateBuffer = buffer::create;
-    c"vkCreateBufferView" PFN_vkCreateBufferView = image::create_texels;
+    c"vkCreateBufferView" PFN_vkCreateBufferView = texels::create;
     c"vkCreateCommandPool" PFN_vkCreateCommandPool = command_pool::create;
     c"vkCreateComputePipelines" PFN_vkCreateComputePipelines = pipeline::create;
     c"vkCreateDescriptorPool" PFN_vkCreateDescriptorPool = descriptor_pool::create;
@@ -112,7 +113,7 @@ commands! { of_devices:
     c"vkCreateShaderModule" PFN_vkCreateShaderModule = shader::create;
     c"vkCreateSwapchainKHR" PFN_vkCreateSwapchainKHR = graphics::create_swapchain;
     c"vkDestroyBuffer" PFN_vkDestroyBuffer = buffer::destroy;
-    c"vkDestroyBufferView" PFN_vkDestroyBufferView = image::destroy_texels;
+    c"vkDestroyBufferView" PFN_vkDestroyBufferView = texels::destroy;
     c"vkDestroyCommandPool" PFN_vkDestroyCommandPool = command_pool::destroy;
     c"vkDestroyDescriptorPool" PFN_vkDestroyDescriptorPool = descriptor_pool::destroy;
     c"vkDestroyDescriptorSetLayout" PFN_vkDestroyDescriptorSetLayout = layout::destroy;

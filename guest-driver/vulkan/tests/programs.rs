@@ -1,11 +1,12 @@
 //! Vulkan programs in C, on Vulkan's own loader, on a daemon of their own: `compute.c`, `sync.c`, `extensions.c`, `errors.c`, `claims.c`,
-//! `memory.c`, a test each for what their first argument names.
+//! `memory.c`, `texels.c`, a test each for what their first argument names.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../../c/tests/built/mod.rs"]
 mod built;
 
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use built::Daemon;
@@ -31,8 +32,41 @@ fn run_on(arguments: &[&str], program: &str, test: &str, variables: &[(&str, &st
         library.display()
     );
     std::fs::write(&manifest, text).unwrap();
+    let executable = compiled(folder.path(), program);
+    let daemon = Daemon::start(arguments);
+    let mut command = Command::new(executable);
+    command.arg(test).env("CAMPANILE_SOCKET", daemon.socket()).env("CAMPANILE_DEBUG", "1");
+    // The newer name, and that of Debian 12's loader.
+    command.env("VK_DRIVER_FILES", &manifest).env("VK_ICD_FILENAMES", &manifest);
+    command
+        .env_remove("CAMPANILE_GRAPHICS_FAMILY")
+        .env_remove("CAMPANILE_BUFFER_ADDRESSES")
+        .env_remove("VK_INSTANCE_LAYERS")
+        .envs(variables.iter().copied());
+    assert_eq!(printed(&mut command), format!("{test}: ok\n"));
+}
+
+/// The same, on the driver that engines load.
+fn run_natively(program: &str, test: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(compiled(folder.path(), program));
+    command.arg(test);
+    for (name, from) in [
+        ("VK_DRIVER_FILES", "CAMPANILE_VULKAN_DRIVER"),
+        ("VK_ICD_FILENAMES", "CAMPANILE_VULKAN_DRIVER"),
+        ("LD_LIBRARY_PATH", "CAMPANILE_VULKAN_LIBRARY_PATH"),
+    ] {
+        if let Some(value) = std::env::var_os(from) {
+            command.env(name, value);
+        }
+    }
+    assert_eq!(printed(&mut command), format!("{test}: ok\n"));
+}
+
+/// A program, compiled with all warnings as errors.
+fn compiled(folder: &Path, program: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let executable = folder.path().join(program);
+    let executable = folder.join(program);
     let mut cc = Command::new("cc");
     cc.args([
         "-std=c99",
@@ -45,17 +79,7 @@ fn run_on(arguments: &[&str], program: &str, test: &str, variables: &[(&str, &st
     ]);
     cc.args([here.join(program).with_extension("c"), here.join("program.c")]);
     printed(cc.arg("-o").arg(&executable).arg("-lvulkan"));
-    let daemon = Daemon::start(arguments);
-    let mut command = Command::new(executable);
-    command.arg(test).env("CAMPANILE_SOCKET", daemon.socket()).env("CAMPANILE_DEBUG", "1");
-    // The newer name, and that of Debian 12's loader.
-    command.env("VK_DRIVER_FILES", &manifest).env("VK_ICD_FILENAMES", &manifest);
-    command
-        .env_remove("CAMPANILE_GRAPHICS_FAMILY")
-        .env_remove("CAMPANILE_BUFFER_ADDRESSES")
-        .env_remove("VK_INSTANCE_LAYERS")
-        .envs(variables.iter().copied());
-    assert_eq!(printed(&mut command), format!("{test}: ok\n"));
+    executable
 }
 
 #[test]
@@ -192,6 +216,29 @@ fn what_is_made_and_destroyed_leaves_nothing_behind() {
 fn drawing_is_refused_by_a_result() {
     run("errors", "drawing");
     run_with("errors", "drawing", &[("CAMPANILE_GRAPHICS_FAMILY", "1")]);
+}
+
+#[test]
+fn texel_buffers_are_bound_by_sets() {
+    run("texels", "sets");
+}
+
+#[test]
+fn texel_buffers_are_pushed() {
+    run("texels", "push-descriptors");
+    run("texels", "push-templates");
+}
+
+#[test]
+fn texel_buffers_have_the_formats_that_are_told_and_no_others() {
+    run("texels", "formats");
+}
+
+#[test]
+fn texel_buffers_come_to_the_same_on_the_driver_itself() {
+    for test in ["sets", "push-descriptors", "push-templates"] {
+        run_natively("texels", test);
+    }
 }
 
 #[test]

@@ -55,10 +55,13 @@ impl Recording {
                     );
                     return Err(vk::Result::ERROR_UNKNOWN);
                 };
+                // A view is of whole texels; of another buffer there are whole words.
+                let length = if range.format == 0 { range.length.next_multiple_of(4) } else { range.length };
                 bindings.push(Binding {
+                    format: range.format,
                     set: u16::try_from(used.set).unwrap_or(u16::MAX),
                     element: u16::try_from(element).unwrap_or(u16::MAX),
-                    ..Binding::new(range.va, range.length.next_multiple_of(4), used.slot)
+                    ..Binding::new(range.va, length, used.slot)
                 });
             }
         }
@@ -224,7 +227,7 @@ mod tests {
     #[test]
     fn what_was_pushed_stays_for_layouts_that_are_compatible() {
         let mut recording = Recording::default();
-        let range = Some(Range { va: 256, length: 4 });
+        let range = Some(Range { va: 256, length: 4, format: 0 });
         recording.push(1, &layout(vk::DescriptorType::STORAGE_BUFFER), |slots| slots[0] = range);
         let mut pushed = |kind| {
             let mut found = None;

@@ -20,6 +20,8 @@ pub(crate) struct Range {
     pub(crate) va: u64,
     /// Bytes.
     pub(crate) length: u64,
+    /// The format of a texel buffer; 0 for any other.
+    pub(crate) format: u16,
 }
 
 /// What the slots of a set hold.

@@ -10,8 +10,10 @@ use super::layout::PipelineLayout;
 use super::pool::Set;
 use super::pool::Slots;
 use super::update::is_buffer;
+use super::update::is_texels;
 use super::update::put;
 use super::update::range;
+use super::update::texels;
 use crate::abi;
 use crate::abi::handle;
 
@@ -28,11 +30,16 @@ handle!(Template, vk::DescriptorUpdateTemplate);
 impl Template {
     /// Fills `slots` with what lies at `data`.
     pub(crate) fn fill(&self, layout: &Layout, slots: &mut Slots, data: *const c_void) {
-        for entry in self.entries.iter().filter(|entry| is_buffer(entry.descriptor_type)) {
+        for entry in &self.entries {
             let first = layout.slot(entry.dst_binding, entry.dst_array_element);
             for at in 0..entry.descriptor_count as usize {
-                let info = abi::item_at::<vk::DescriptorBufferInfo>(data, entry.offset + at * entry.stride);
-                put(slots, first.saturating_add(at), range(&info));
+                let place = entry.offset + at * entry.stride;
+                let found = match entry.descriptor_type {
+                    kind if is_buffer(kind) => range(&abi::item_at(data, place)),
+                    kind if is_texels(kind) => texels(abi::item_at(data, place)),
+                    _ => break,
+                };
+                put(slots, first.saturating_add(at), found);
             }
         }
     }

@@ -9,8 +9,14 @@ use super::pool::Set;
 use super::pool::Slots;
 use crate::abi;
 use crate::buffer::Buffer;
+use crate::texels::View;
 
-/// Whether descriptors of a type are buffers; others are inert.
+/// Whether descriptors of a type are texel buffers.
+pub(crate) fn is_texels(kind: vk::DescriptorType) -> bool {
+    matches!(kind, vk::DescriptorType::UNIFORM_TEXEL_BUFFER | vk::DescriptorType::STORAGE_TEXEL_BUFFER)
+}
+
+/// Whether descriptors of a type are buffers that are not seen as texels. What is neither is inert.
 pub(crate) fn is_buffer(kind: vk::DescriptorType) -> bool {
     matches!(
         kind,
@@ -24,7 +30,12 @@ pub(crate) fn is_buffer(kind: vk::DescriptorType) -> bool {
 /// What a buffer's descriptor names; none for VK_NULL_HANDLE.
 pub(crate) fn range(info: &vk::DescriptorBufferInfo) -> Option<Range> {
     let buffer = (!info.buffer.is_null()).then(|| abi::get::<Buffer>(info.buffer))?;
-    Some(Range { va: buffer.va(info.offset), length: buffer.range(info.offset, info.range) })
+    Some(Range { va: buffer.va(info.offset), length: buffer.range(info.offset, info.range), format: 0 })
+}
+
+/// What a texel buffer's descriptor names; none for VK_NULL_HANDLE.
+pub(crate) fn texels(view: vk::BufferView) -> Option<Range> {
+    abi::find::<View>(view).map(|view| Range { va: view.va, length: view.length, format: view.format })
 }
 
 /// Stores at a slot, if there is such a slot.
@@ -36,12 +47,13 @@ pub(crate) fn put(slots: &mut Slots, slot: usize, range: Option<Range>) {
 
 /// Carries out a write.
 pub(crate) fn write(layout: &Layout, slots: &mut Slots, write: &vk::WriteDescriptorSet<'_>) {
-    if !is_buffer(write.descriptor_type) {
-        return;
-    }
-    let first = layout.slot(write.dst_binding, write.dst_array_element);
-    for (at, info) in abi::items(write.p_buffer_info, write.descriptor_count).iter().enumerate() {
-        put(slots, first.saturating_add(at), range(info));
+    let (first, count) = (layout.slot(write.dst_binding, write.dst_array_element), write.descriptor_count);
+    let mut put = |at: usize, range| put(slots, first.saturating_add(at), range);
+    if is_buffer(write.descriptor_type) {
+        abi::items(write.p_buffer_info, count).iter().enumerate().for_each(|(at, info)| put(at, range(info)));
+    } else if is_texels(write.descriptor_type) {
+        let views = abi::items(write.p_texel_buffer_view, count);
+        views.iter().enumerate().for_each(|(at, view)| put(at, texels(*view)));
     }
 }
 
