@@ -71,6 +71,7 @@ mod tdr_limits;
 mod tdr_reports;
 mod tdr_resilience;
 mod tdr_support;
+mod texels;
 mod timeline;
 mod ums_connections;
 mod ums_device_power;
