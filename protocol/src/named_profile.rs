@@ -10,7 +10,6 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::profile;
-use crate::profile::PROFILE_VERSION;
 use crate::profile::Profile;
 use crate::profile::name_field;
 
@@ -237,6 +236,9 @@ pub fn lacks(wanted: &Profile, device: &Profile) -> impl Iterator<Item = Lack> {
         at_least("storage_buffers", |it| it.storage_buffers.into()),
         at_least("uniform_buffers", |it| it.uniform_buffers.into()),
         at_least("constants", |it| it.constants.into()),
+        at_least("texel_elements", |it| it.texel_elements.into()),
+        at_least("uniform_texels", |it| it.uniform_texels.into()),
+        at_least("storage_texels", |it| it.storage_texels.into()),
     ];
     let fewer = limits.into_iter().filter(|(_, wanted, has)| has < wanted);
     // Powers of two: one that is no smaller is a multiple.
@@ -349,6 +351,15 @@ mod tests {
         ROWS.iter().for_each(|row| (row.1)(&mut device));
         device.features &= !FEATURE_FLOAT_16;
         assert_eq!(lacks(&wanted, &device).count(), 18, "all of them");
+    }
+
+    #[test]
+    fn texel_buffers_are_told_where_a_profile_has_them() {
+        let wanted = Profile { texel_elements: 5, uniform_texels: 6, storage_texels: 7, ..campanile_1() };
+        let device = Profile { texel_elements: 4, uniform_texels: 6, storage_texels: 0, ..campanile_1() };
+        let found: Vec<_> = lacks(&wanted, &device).collect();
+        assert_eq!(found, [Lack::Limit("texel_elements", 5, 4), Lack::Limit("storage_texels", 7, 0)]);
+        assert_eq!(lacks(&campanile_1(), &wanted).count(), 0);
     }
 
     #[test]

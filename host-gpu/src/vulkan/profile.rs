@@ -177,6 +177,9 @@ pub(super) fn limits_within(limits: &Limits, to: &Profile) -> Limits {
         // One more holds the grid.
         storage_buffers: to.storage_buffers + 1,
         uniform_buffers: to.uniform_buffers,
+        texel_elements: to.texel_elements,
+        uniform_texels: to.uniform_texels,
+        storage_texels: to.storage_texels,
         constants: to.constants,
         subgroup_size: to.subgroup_size,
         subgroup_sizes: to.subgroup_sizes,
