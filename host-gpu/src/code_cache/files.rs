@@ -68,8 +68,12 @@ impl Files {
         &self.data
     }
 
-    /// The length of the index.
-    pub fn index_bytes(&self) -> Option<u64> {
+    /// Records of the index.
+    pub fn records(&self) -> Option<u64> {
+        Some(self.index_bytes()?.saturating_sub(HEAD as u64) / RECORD as u64)
+    }
+
+    fn index_bytes(&self) -> Option<u64> {
         Some(self.index.metadata().ok()?.len())
     }
 

@@ -40,8 +40,10 @@ pub struct Store {
     reader: Reader,
     identity: u64,
     /// Whether it writes to the log: no other process does.
-    keeps: bool,
+    is_writer: bool,
     has_ended: bool,
+    /// How many entries there are once the driver has written all that it has compiled.
+    expected: u64,
     /// How long the next look waits.
     look: Option<Duration>,
 }
@@ -54,8 +56,9 @@ impl Store {
     pub fn new(found: Found, log: Log) -> io::Result<Self> {
         let Found { files, drivers, identity } = found;
         let closed = closed()?;
-        let (reader, keeps, has_ended, look) = (Reader::default(), false, false, None);
-        Ok(Self { files, drivers, closed, log, reader, identity, keeps, has_ended, look })
+        let (reader, is_writer, has_ended, look) = (Reader::default(), false, false, None);
+        let expected = 0;
+        Ok(Self { files, drivers, closed, log, reader, identity, is_writer, has_ended, expected, look })
     }
 
     /// What it needs once it is sealed.
@@ -69,7 +72,7 @@ impl Store {
 
     /// A kernel is about to be compiled: the driver is to find what other processes have.
     pub fn take(&mut self) {
-        if self.keeps || self.has_ended || !self.log.is_of(self.identity) {
+        if self.is_writer || self.has_ended || !self.log.is_of(self.identity) {
             return;
         }
         while let Some(entry) = self.reader.next(&self.log) {
@@ -85,7 +88,7 @@ impl Store {
     /// The process that had the log is gone: this one has it from now on.
     pub fn begin(&mut self) {
         self.take();
-        self.keeps = true;
+        self.is_writer = true;
         self.log.claim(self.identity);
         self.keep();
     }
@@ -96,14 +99,36 @@ impl Store {
         self.keep();
     }
 
-    /// How far the driver has written; none where it keeps nothing any more.
-    pub fn written(&self) -> Option<u64> {
-        if self.has_ended { None } else { self.files.index_bytes() }
+    /// Whether the driver keeps what it compiles.
+    pub fn keeps(&self) -> bool {
+        self.written().is_some()
+    }
+
+    /// Entries that are written, by the driver or for it; none where it keeps nothing any more.
+    fn written(&self) -> Option<u64> {
+        if self.has_ended { None } else { self.files.records() }
+    }
+
+    /// The driver has compiled a kernel just now, and will write it, behind those before it: how many entries there are then. None where
+    /// it keeps nothing any more.
+    pub fn expect(&mut self) -> Option<u64> {
+        self.expected = self.expected.max(self.written()?) + 1;
+        Some(self.expected)
+    }
+
+    /// Whether so many are written, or no more will be.
+    pub fn has(&self, entries: u64) -> bool {
+        self.written().is_none_or(|written| written >= entries)
+    }
+
+    /// An entry that was expected has not come: the driver had it before.
+    pub fn give_up(&mut self) {
+        self.expected = self.expected.min(self.written().unwrap_or_default());
     }
 
     /// How long to wait for something else to do before the next look; none where nothing is expected.
     pub fn next_look(&self) -> Option<Duration> {
-        self.look.filter(|_| self.keeps && !self.has_ended)
+        self.look.filter(|_| self.is_writer && !self.has_ended)
     }
 
     /// It has waited so long.
@@ -114,7 +139,7 @@ impl Store {
 
     /// Puts what the driver has written into the log.
     fn keep(&mut self) {
-        if !self.keeps || self.has_ended {
+        if !self.is_writer || self.has_ended {
             return;
         }
         while let Some(entry) = self.files.take_appended() {
@@ -217,6 +242,29 @@ mod tests {
         second.driver.put(&entry(3)).unwrap();
         second.store.compiled();
         assert_eq!(log.claims().added, 3);
+    }
+
+    #[test]
+    fn each_kernel_that_is_compiled_is_one_entry_more_unless_the_driver_had_it() {
+        let log = log();
+        let mut it = process(&log, 7);
+        // Two at the same time: the second is not there when the first is.
+        let [first, second] = [(); 2].map(|()| it.store.expect().unwrap());
+        it.driver.put(&entry(1)).unwrap();
+        assert_eq!([first, second].map(|entries| it.store.has(entries)), [true, false]);
+        it.driver.put(&entry(2)).unwrap();
+        assert!(it.store.has(second));
+        // What came unseen, of the log or of a kernel that was compiled in no time, is none of the next one's.
+        it.driver.put(&entry(3)).unwrap();
+        let third = it.store.expect().unwrap();
+        assert!(!it.store.has(third));
+        // It had that, and the next one is not waited for longer because of it.
+        it.store.give_up();
+        let fourth = it.store.expect().unwrap();
+        it.driver.put(&entry(4)).unwrap();
+        assert!(it.store.has(fourth) && it.store.keeps());
+        it.store.end();
+        assert!(it.store.has(fourth + 9) && !it.store.keeps() && it.store.expect().is_none());
     }
 
     #[test]

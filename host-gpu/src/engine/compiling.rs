@@ -51,8 +51,9 @@ const LEAST_THREADS: usize = 2;
 const MOST_THREADS: usize = 4;
 /// What a driver that is quicker than that did not compile, but find.
 const FOUND: Duration = Duration::from_millis(10);
-/// From one look at whether the driver has written what it compiled to the next; twice as long each time.
+/// From one look at whether the driver has written what it compiled to the next; twice as long each time, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_micros(250);
+const LONGEST_WAIT: Duration = Duration::from_millis(8);
 
 /// How many threads compile: one a CPU, but two at the least, so that a kernel that takes long is not waited for, and a few at the most.
 pub fn threads() -> usize {
@@ -113,6 +114,26 @@ impl Pool {
     fn cache(&self) -> Option<MutexGuard<'_, Cache>> {
         // What a panic under the lock leaves is a cache that has less.
         self.cache.as_ref().map(|cache| cache.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the driver keeps what it compiles.
+    fn keeps(&self) -> bool {
+        self.cache().is_some_and(|cache| cache.store.keeps())
+    }
+
+    /// Waits until the driver has written the kernel that it has just compiled, or for `limit`. It does so on a thread of its own, and says
+    /// nothing of it.
+    fn wait_for_entry(&self, limit: Duration) {
+        let Some(entries) = self.cache().and_then(|mut cache| cache.store.expect()) else { return };
+        let (begun, mut wait) = (Instant::now(), FIRST_WAIT);
+        while self.cache().is_some_and(|cache| !cache.store.has(entries)) {
+            if begun.elapsed() >= limit {
+                self.cache().into_iter().for_each(|mut cache| cache.store.give_up());
+                return;
+            }
+            thread::sleep(wait);
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
     }
 
     /// The next order. Where the driver is expected to write, and no other thread looks at that, this one does meanwhile.
@@ -216,19 +237,14 @@ impl Compiling {
     /// Has the driver compile it where no work waits for that, and waits until it has written what it made; not much longer than that
     /// took, since it may have had it already.
     fn compile_apart(&self, kernel: &Kernel) -> Result<(), String> {
-        let Some(apart) = &self.apart else { return Ok(()) };
-        let written = || self.pool.cache().and_then(|cache| cache.store.written());
-        let Some(before) = written() else { return Ok(()) };
+        let Some(apart) = self.apart.as_ref().filter(|_| self.pool.keeps()) else { return Ok(()) };
         let started = Instant::now();
         let pipeline = apart.pipeline(kernel).map_err(|e| e.to_string())?;
-        drop(pipeline);
         let took = started.elapsed();
-        let (mut wait, mut waited) = (FIRST_WAIT, Duration::ZERO);
-        while took >= FOUND && waited < took / 2 && written() == Some(before) {
-            thread::sleep(wait);
-            waited += wait;
-            wait *= 2;
+        if took >= FOUND {
+            self.pool.wait_for_entry(took / 2);
         }
+        drop(pipeline);
         Ok(())
     }
 }

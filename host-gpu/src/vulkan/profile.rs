@@ -334,6 +334,7 @@ mod tests {
         let (limits, features) = (limits_within(&much, &fixed), features_within(&Features::ALL, &fixed));
         let told = of(&info(), &limits, &features);
         let named = campanile_protocol::profile::Profile {
+            version: told.version,
             kind: told.kind,
             vendor: told.vendor,
             device: told.device,
