@@ -77,7 +77,7 @@ impl Control {
         Self { transport, page, page_resource, slots, sequence, gate, _watched: watched }
     }
 
-    /// Whoever makes something of several messages, or names a resource in one, passes it once for all of them.
+    /// A caller that makes something of several messages, or names a resource in one, passes it once for all of them.
     pub(crate) fn enter(&self) -> Pass<'_> {
         self.gate.enter()
     }

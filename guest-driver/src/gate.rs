@@ -35,7 +35,7 @@ pub(crate) struct Gate {
     changed: Condvar,
 }
 
-/// Whoever holds one may speak with the daemon. A thread may hold several.
+/// The holder may speak with the daemon. A thread may hold several.
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,

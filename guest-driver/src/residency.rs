@@ -35,7 +35,7 @@ pub struct LocalBuffer {
 
 /// Whether a request for residency waits for others to let go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum WhenFull {
     /// It fails where there is no room, and none can be made.
     Fail,
     /// It waits.
@@ -98,9 +98,9 @@ impl Device {
     ///
     /// # Errors
     /// `Refused` with [`OutOfResources`](campanile_protocol::control::status::Status::OutOfResources) where they do not
-    /// fit at all, or, with [`Patience::Fail`], not now.
-    pub fn make_resident(&self, buffers: &[&LocalBuffer], patience: Patience) -> Result<(), DriverError> {
-        let flags = if patience == Patience::Fail { memory::RESIDENT_OR_FAIL } else { 0 };
+    /// fit at all, or, with [`WhenFull::Fail`], not now.
+    pub fn make_resident(&self, buffers: &[&LocalBuffer], when_full: WhenFull) -> Result<(), DriverError> {
+        let flags = if when_full == WhenFull::Fail { memory::RESIDENT_OR_FAIL } else { 0 };
         let payload = self.list("MAKE_RESIDENT", memory::MAKE_RESIDENT, flags, buffers)?;
         self.shared.wait_for_paging(&payload)
     }

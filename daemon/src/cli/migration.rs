@@ -17,8 +17,8 @@ use crate::migration::channel::address::Peer;
 use crate::migration::channel::message::MAX_STREAMS;
 use crate::migration::channel::tls::Identity;
 use crate::migration::passes::plan::Goal;
-use crate::migration::settings::Patience;
 use crate::migration::settings::Settings;
+use crate::migration::settings::Timeouts;
 use crate::operator::client;
 use crate::operator::verb::Verb;
 
@@ -81,7 +81,7 @@ impl MigrationArguments {
             zstd: self.migrate_zstd,
             bandwidth: self.migrate_bandwidth,
             goal: Goal { pause: Duration::from_millis(self.migrate_pause), passes: self.migrate_passes },
-            patience: Patience { message: Duration::from_secs(self.migrate_timeout), ..Patience::default() },
+            timeouts: Timeouts { message: Duration::from_secs(self.migrate_timeout), ..Timeouts::default() },
             identity,
             side_files: state_dir.map(Path::to_owned),
             keep_side_files: self.keep_side_files,

@@ -173,7 +173,7 @@ impl DirtyLog {
     /// Marks go to `log` from here on, or nowhere. When this returns, the log before has all that it will ever have.
     pub fn replace(&self, log: Option<LogPages>) {
         let is_on = log.is_some();
-        // Whoever marks holds the lock: none of them is left in the old log. It is unmapped without the lock.
+        // A thread that marks holds the lock: none of them is left in the old log. It is unmapped without the lock.
         let old = {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             self.is_on.store(is_on, Ordering::Release);

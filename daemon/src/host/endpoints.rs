@@ -45,7 +45,7 @@ pub(super) fn open_door(
 ) -> Result<Option<Arc<Arrivals>>, HostError> {
     let Some(at) = &options.migrate_listen else { return Ok(None) };
     let door = Door::open(at, options.migration.identity.as_ref())?;
-    let serve = || Arrivals::serve(door, vgpus, options.migration.patience, Arc::clone(intake));
+    let serve = || Arrivals::serve(door, vgpus, options.migration.timeouts, Arc::clone(intake));
     let arrivals = Arc::new(confiner.within(Role::Arrivals, reach, serve)??);
     if let Some(address) = arrivals.address() {
         log::info!("migrations to here: {address}");

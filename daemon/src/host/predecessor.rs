@@ -50,7 +50,7 @@ const DELETED: &[u8] = b" (deleted)";
 /// How long a successor may take to be prepared: it starts an engine, to see what the machine computes.
 const PREPARE_LIMIT: Duration = Duration::from_secs(30);
 /// How long a vGPU's thread may take to say which engines it has.
-const GLANCE: Duration = Duration::from_secs(1);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a thread may take to come to rest between two messages.
 const PARK_LIMIT: Duration = Duration::from_secs(2);
 /// How long a device may take to come to rest.
@@ -245,7 +245,7 @@ impl<'a> Successor<'a> {
             return Ok(Vec::new());
         }
         let engines_of = |served: &&Served| {
-            let said = served.known.commands.ask(Order::Engines, GLANCE).ok()?;
+            let said = served.known.commands.ask(Order::Engines, LOOK_TIMEOUT).ok()?;
             let engines: Vec<u32> = serde_json::from_value(said).ok()?;
             Some(HandedEngines { vgpu: served.known.name.clone(), engines })
         };

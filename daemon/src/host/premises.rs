@@ -56,7 +56,7 @@ use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::memory::vidmm::quota::Account;
 
 /// How long a vGPU's thread may take to be tuned.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// All of it.
 #[derive(Debug)]
@@ -247,7 +247,7 @@ impl Premises {
         let Tenant { options, served, .. } = &state.tenants[at];
         let tuning = tuning(options, &state.options);
         served.known.current.tune(tuning);
-        match served.known.commands.ask(Order::Tune(tuning), PATIENCE) {
+        match served.known.commands.ask(Order::Tune(tuning), TIMEOUT) {
             Ok(_) | Err(OrderError::NoSession) => None,
             Err(error) => Some(format!("vGPU {}: {error}", options.name)),
         }

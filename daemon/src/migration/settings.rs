@@ -9,7 +9,7 @@ use super::passes::plan::Goal;
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// For the peer to be reached, and for every single message to come or be taken.
     pub message: Duration,
     /// For the other side to say whether the guest may run, or runs: nothing of that vGPU works meanwhile.
@@ -18,7 +18,7 @@ pub struct Patience {
     pub claim: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             message: Duration::from_secs(10),
@@ -42,7 +42,7 @@ pub struct Settings {
     /// What it aims at.
     pub goal: Goal,
     /// How long things may take.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
     /// The identity of this daemon, for TLS.
     pub identity: Option<Identity>,
     /// Where side files go.

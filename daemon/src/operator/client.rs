@@ -18,18 +18,18 @@ use super::verb::Verb;
 /// Bytes of the longest answer: every vGPU with every process of it.
 pub const MAX_ANSWER: usize = 64 << 20;
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an upgrade may take: a daemon starts, and takes every vGPU over.
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(240);
 /// How long all of a vGPU may take into a file: its memory at the pace of a slow disk, and what guests take to let go.
 const FILE_PATIENCE: Duration = Duration::from_secs(3600);
 
 /// How long the answer to a command may take.
-const fn patience(verb: &Verb) -> Duration {
+const fn timeout(verb: &Verb) -> Duration {
     match verb {
         Verb::Upgrade { .. } => UPGRADE_PATIENCE,
         Verb::Snapshot { .. } | Verb::Detach { .. } => FILE_PATIENCE,
-        _ => PATIENCE,
+        _ => TIMEOUT,
     }
 }
 
@@ -76,8 +76,8 @@ pub enum ClientError {
 pub fn ask(path: &Path, verb: &Verb) -> Result<Value, ClientError> {
     let connect = |source| ClientError::Connect { path: path.into(), source };
     let mut stream = UnixStream::connect(path).map_err(connect)?;
-    stream.set_read_timeout(Some(patience(verb)))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(timeout(verb)))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = serde_json::to_vec(verb).map_err(|error| ClientError::Answer(error.to_string()))?;
     line.push(b'\n');
     // A daemon that does not answer this user has said so, and hung up, before it read anything.

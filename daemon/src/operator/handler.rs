@@ -33,7 +33,7 @@ use crate::vgpu::control::orders::Order;
 use crate::vgpu::control::orders::OrderError;
 
 /// How long it may take to carry out a control command.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The version of what is asked and answered here. Fields may be added to answers; what is there keeps its name and its meaning
 /// within a version.
@@ -150,7 +150,7 @@ impl Handler {
             Verb::Snapshot { vgpu, file } => {
                 let of = self.vgpu(vgpu)?;
                 let (quiesce, commands) = (&of.endpoint.quiesce, &of.commands);
-                let save = || quiesce.save(|| commands.nudge(), PATIENCE);
+                let save = || quiesce.save(|| commands.nudge(), TIMEOUT);
                 let go_on = || quiesce.go_on(|| commands.nudge());
                 let taken = of.endpoint.departure.snapshot(file, save, go_on);
                 taken.map_err(|source| migration(vgpu, &source))
@@ -199,7 +199,7 @@ impl Handler {
             Verb::ResetAdapter { vgpu: None } => {
                 let all = self.roster.all();
                 let each = all.iter().map(|vgpu| {
-                    let outcome = vgpu.commands.ask(Order::ResetAdapter, PATIENCE);
+                    let outcome = vgpu.commands.ask(Order::ResetAdapter, TIMEOUT);
                     let outcome = outcome.unwrap_or_else(|error| json!({ "error": error.to_string() }));
                     (vgpu.name.clone(), outcome)
                 });
@@ -239,14 +239,14 @@ impl Handler {
             return Err(HandlerError::Command { name: vgpu.to_owned(), source });
         }
         let asked =
-            of.commands.ask(Order::Leave(limit.min(LONGEST_LEAVE)), limit.min(LONGEST_LEAVE) + PATIENCE);
+            of.commands.ask(Order::Leave(limit.min(LONGEST_LEAVE)), limit.min(LONGEST_LEAVE) + TIMEOUT);
         let gone = asked.map_err(|source| HandlerError::Command { name: vgpu.to_owned(), source })?;
         let (quiesce, commands) = (&of.endpoint.quiesce, &of.commands);
-        let save = || quiesce.save(|| commands.nudge(), PATIENCE);
+        let save = || quiesce.save(|| commands.nudge(), TIMEOUT);
         let go_on = || quiesce.go_on(|| commands.nudge());
         let taken = of.endpoint.departure.snapshot(file, save, go_on).map_err(|source| {
             // No guest process is to wait for what does not come.
-            let _stays = commands.ask(Order::Stay, PATIENCE);
+            let _stays = commands.ask(Order::Stay, TIMEOUT);
             migration(vgpu, &source)
         })?;
         Ok(json!({ "parked": gone["parked"], "lost": gone["lost"], "file": file, "bytes": taken["bytes"] }))
@@ -261,7 +261,7 @@ impl Handler {
     }
 
     fn command(&self, name: &str, command: Order) -> Result<Value, HandlerError> {
-        let outcome = self.vgpu(name)?.commands.ask(command, PATIENCE);
+        let outcome = self.vgpu(name)?.commands.ask(command, TIMEOUT);
         outcome.map_err(|source| HandlerError::Command { name: name.to_owned(), source })
     }
 }

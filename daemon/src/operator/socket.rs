@@ -40,7 +40,7 @@ use crate::vgpu::objects::spans::TARGET;
 /// Clients served at one time.
 const MAX_CLIENTS: usize = 8;
 /// How long a client may say nothing, or not read its answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failed accept: the host is out of descriptors, and asking at once would not help.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Characters of a command in the log.
@@ -78,7 +78,7 @@ impl Access {
 
 /// What answers the clients of a socket.
 #[derive(Debug, Clone)]
-struct Desk {
+struct Acceptor {
     handler: Arc<Handler>,
     access: Access,
     /// What those cause in the log that are not answered.
@@ -121,8 +121,8 @@ impl ControlSocket {
         let stop = Arc::new(AtomicBool::new(false));
         let its_stop = Arc::clone(&stop);
         let strangers = LogLimit::new(&format!("{} socket", access.name()));
-        let desk = Desk { handler, access, strangers };
-        let run = move || accept(&listener, &desk, &its_bell, &its_stop);
+        let acceptor = Acceptor { handler, access, strangers };
+        let run = move || accept(&listener, &acceptor, &its_bell, &its_stop);
         let thread = essential_thread::spawn("control", run).map_err(no_thread)?;
         Ok(Self { path, stop, bell, thread: Some(thread) })
     }
@@ -145,13 +145,13 @@ impl Drop for ControlSocket {
     }
 }
 
-fn accept(listener: &Listener, desk: &Desk, bell: &Event, stop: &AtomicBool) {
+fn accept(listener: &Listener, acceptor: &Acceptor, bell: &Event, stop: &AtomicBool) {
     let mut clients: VecDeque<Client> = VecDeque::new();
     while !stop.load(Ordering::Acquire) {
         clients.retain(|client| !client.thread.is_finished());
         match listener.socket.accept() {
             Ok((stream, _)) => {
-                let Some(caller) = admit(&stream, desk) else { continue };
+                let Some(caller) = admit(&stream, acceptor) else { continue };
                 // The oldest makes room, so that idle clients never keep the operator out. Its thread ends by itself,
                 // after the control command that it waits for at the latest; those are bounded too.
                 while clients.len() >= MAX_CLIENTS {
@@ -159,7 +159,7 @@ fn accept(listener: &Listener, desk: &Desk, bell: &Event, stop: &AtomicBool) {
                         let _gone = oldest.stream.shutdown(Shutdown::Both);
                     }
                 }
-                match begin(stream, caller, desk) {
+                match begin(stream, caller, acceptor) {
                     Ok(client) => clients.push_back(client),
                     Err(error) => log::error!("control socket: a client cannot be served: {error}"),
                 }
@@ -181,8 +181,8 @@ fn accept(listener: &Listener, desk: &Desk, bell: &Event, stop: &AtomicBool) {
 }
 
 /// The process of a connection that is to be answered. Any other is told why not, and takes no place of a client.
-fn admit(stream: &UnixStream, desk: &Desk) -> Option<Caller> {
-    let name = desk.access.name();
+fn admit(stream: &UnixStream, acceptor: &Acceptor) -> Option<Caller> {
+    let name = acceptor.access.name();
     let caller = match Caller::of(stream) {
         Ok(caller) => caller,
         Err(error) => {
@@ -190,8 +190,8 @@ fn admit(stream: &UnixStream, desk: &Desk) -> Option<Caller> {
             return None;
         }
     };
-    let Some(objection) = desk.access.objection(caller) else { return Some(caller) };
-    desk.strangers.within(|| log::warn!("{name} socket: {objection}"));
+    let Some(objection) = acceptor.access.objection(caller) else { return Some(caller) };
+    acceptor.strangers.within(|| log::warn!("{name} socket: {objection}"));
     // A line finds room in a new socket; where it does not, it is not waited for.
     let said = stream.set_nonblocking(true).and_then(|()| line_of(&refusal(objection)));
     let mut stream = stream;
@@ -199,13 +199,14 @@ fn admit(stream: &UnixStream, desk: &Desk) -> Option<Caller> {
     None
 }
 
-fn begin(stream: UnixStream, caller: Caller, desk: &Desk) -> io::Result<Client> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn begin(stream: UnixStream, caller: Caller, acceptor: &Acceptor) -> io::Result<Client> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let its_stream = stream.try_clone()?;
-    let desk = desk.clone();
+    let acceptor = acceptor.clone();
     let thread = thread::Builder::new().name("control-client".to_owned()).spawn(move || {
-        if let Err(error) = serve_for((&desk.access, caller), &its_stream, &its_stream, &desk.handler) {
+        if let Err(error) = serve_for((&acceptor.access, caller), &its_stream, &its_stream, &acceptor.handler)
+        {
             log::debug!("control socket: a client is dropped: {error}");
         }
         let _gone = its_stream.shutdown(Shutdown::Both);

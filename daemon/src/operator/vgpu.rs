@@ -34,7 +34,7 @@ use crate::vgpu::tdr::standing::Quarantine;
 use crate::vgpu::tdr::standing::Standing;
 
 /// How long one vGPU's thread may take for its part of an overview.
-const GLANCE: Duration = Duration::from_secs(1);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the operator can reach of one vGPU.
 #[derive(Debug, Clone)]
@@ -105,7 +105,7 @@ pub fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("log_lines_left_out".to_owned(), json!(vgpu.log.left_out()));
     fields.insert("quarantined".to_owned(), json!(vgpu.standing.quarantined().as_ref().map(show)));
     fields.insert("vm_connected".to_owned(), json!(vgpu.commands.has_session()));
-    match vgpu.commands.ask(Order::Describe, GLANCE) {
+    match vgpu.commands.ask(Order::Describe, LOOK_TIMEOUT) {
         Ok(session) => fields.insert("session".to_owned(), session),
         Err(OrderError::NoSession) => None,
         Err(error) => fields.insert("error".to_owned(), json!(error.to_string())),
@@ -115,7 +115,7 @@ pub fn describe(vgpu: &Vgpu) -> Value {
 
 /// What its engines ran, all that they remember or the last of it.
 pub fn recall(vgpu: &Vgpu, last: Option<Duration>) -> Value {
-    match vgpu.commands.ask(Order::History(last), GLANCE) {
+    match vgpu.commands.ask(Order::History(last), LOOK_TIMEOUT) {
         Ok(Value::Object(mut history)) => {
             history.insert("name".to_owned(), json!(vgpu.name));
             Value::Object(history)

@@ -35,7 +35,6 @@ pub mod counters;
 mod dispatch;
 pub mod doorbells;
 pub mod engines;
-mod errands;
 #[cfg(test)]
 mod faked;
 pub mod fences;
@@ -48,6 +47,7 @@ pub mod journal;
 pub mod measures;
 pub mod memory;
 pub mod objects;
+mod orders;
 pub mod power;
 pub mod recorder;
 pub mod session;

@@ -1,4 +1,4 @@
-//! The session's state, and its events: requests are dispatched in [`super::dispatch`], orders in [`super::errands`].
+//! The session's state, and its events: requests are dispatched in [`super::dispatch`], orders in [`super::orders`].
 
 use campanile_host_gpu::clock;
 use std::io;
@@ -269,7 +269,7 @@ impl Session {
         };
         for token in ready {
             match Wakeup::from_data(token) {
-                Some(Wakeup::Orders) => self.run_errands(),
+                Some(Wakeup::Orders) => self.run_orders(),
                 // Nothing is looked at while everything stands still; what was to be looked at is when it goes on.
                 Some(Wakeup::Alarm(at)) if self.is_frozen() => {
                     let _seen = self.vm.engines[at.index()].alarm().take();

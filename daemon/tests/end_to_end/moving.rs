@@ -63,11 +63,11 @@ use crate::support::until;
 
 pub(crate) const VRAM: u64 = 64 << 20;
 
-type Errand = Box<dyn FnOnce(&mut Movable) + Send>;
+type Task = Box<dyn FnOnce(&mut Movable) + Send>;
 
 /// What the test asks of the vGPU's thread.
-struct Desk {
-    errands: Mutex<Vec<Errand>>,
+struct Tasks {
+    waiting: Mutex<Vec<Task>>,
     bell: Event,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Movable {
     counters: Arc<Counters>,
     gpu: GpuDevice,
     events: OwnedFd,
-    desk: Arc<Desk>,
+    tasks: Arc<Tasks>,
     memory: Option<Arc<GuestRam>>,
     /// Whether the guest sees the window.
     window: Option<bool>,
@@ -183,10 +183,10 @@ impl Device for Movable {
     }
 
     fn event(&mut self, answers: &mut Answers) {
-        self.desk.bell.drain();
-        let errands = std::mem::take(&mut *self.desk.errands.lock().unwrap_or_else(PoisonError::into_inner));
-        for errand in errands {
-            errand(self);
+        self.tasks.bell.drain();
+        let tasks = std::mem::take(&mut *self.tasks.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
+            task(self);
         }
         self.go_on(answers);
     }
@@ -249,7 +249,7 @@ impl Default for Shape {
 pub(crate) struct Moving {
     // First, so that its session has ended when the rest goes.
     _socket: VgpuSocket,
-    desk: Arc<Desk>,
+    tasks: Arc<Tasks>,
     pub(crate) counters: Arc<Counters>,
     folder: TempDir,
 }
@@ -298,21 +298,21 @@ impl Moving {
             log: LogLimit::new("tested"),
         });
         let counters = Arc::new(Counters::default());
-        let desk = Arc::new(Desk { errands: Mutex::default(), bell: Event::new().unwrap() });
-        let (counted, asked) = (Arc::clone(&counters), Arc::clone(&desk));
+        let tasks = Arc::new(Tasks { waiting: Mutex::default(), bell: Event::new().unwrap() });
+        let (counted, asked) = (Arc::clone(&counters), Arc::clone(&tasks));
         let factory = move || {
             let mut gpu = GpuDevice::new(Arc::clone(&config), Arc::clone(&counted))?;
             let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             listen(&events, gpu.session().event_fd());
             listen(&events, asked.bell.as_fd());
             let (config, counters) = (Arc::clone(&config), Arc::clone(&counted));
-            let (desk, memory, window, held) = (Arc::clone(&asked), None, None, Vec::new());
-            let device = Movable { config, counters, gpu, events, desk, memory, window, held };
+            let (tasks, memory, window, held) = (Arc::clone(&asked), None, None, Vec::new());
+            let device = Movable { config, counters, gpu, events, tasks, memory, window, held };
             Ok(Box::new(device) as Box<dyn Device>)
         };
         let path = folder.path().join("v.sock");
         let socket = VgpuSocket::spawn(&path, factory, Arc::default()).unwrap();
-        Self { _socket: socket, desk, counters, folder }
+        Self { _socket: socket, tasks, counters, folder }
     }
 
     pub(crate) fn vm(&self) -> Arc<LoopbackVm> {
@@ -322,9 +322,9 @@ impl Moving {
     /// Has the vGPU's thread do something.
     pub(crate) fn ask<R: Send + 'static>(&self, what: impl FnOnce(&mut Movable) -> R + Send + 'static) -> R {
         let (sender, receiver) = mpsc::channel();
-        let errand = Box::new(move |device: &mut Movable| sender.send(what(device)).unwrap());
-        self.desk.errands.lock().unwrap_or_else(PoisonError::into_inner).push(errand);
-        self.desk.bell.signal();
+        let task = Box::new(move |device: &mut Movable| sender.send(what(device)).unwrap());
+        self.tasks.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+        self.tasks.bell.signal();
         receiver.recv_timeout(NEVER).unwrap()
     }
 

@@ -6,7 +6,7 @@ use campanile_guest_driver::error::DriverError;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::residency::Eviction;
 use campanile_guest_driver::residency::LocalBuffer;
-use campanile_guest_driver::residency::Patience;
+use campanile_guest_driver::residency::WhenFull;
 use campanile_guest_driver::transport::error::TransportError;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
@@ -155,16 +155,16 @@ fn what_is_held_stays_and_requests_fail_or_wait() {
     let (_daemon, mut guest) = small();
     let buffers: Vec<LocalBuffer> = (0..5).map(|_| guest.local(4 * MIB)).collect();
     let [a, b, c, d, e] = &buffers[..] else { panic!() };
-    guest.device.make_resident(&[a, b], Patience::Fail).unwrap();
-    guest.device.make_resident(&[c, d, a], Patience::Fail).unwrap();
+    guest.device.make_resident(&[a, b], WhenFull::Fail).unwrap();
+    guest.device.make_resident(&[c, d, a], WhenFull::Fail).unwrap();
     assert_eq!(guest.device.memory_info().unwrap().held, 16 * MIB);
-    assert_eq!(status(guest.device.make_resident(&[e], Patience::Fail)), Status::OutOfResources);
-    assert_eq!(status(guest.device.make_resident(&[a, b, c, d, e], Patience::Wait)), Status::OutOfResources);
+    assert_eq!(status(guest.device.make_resident(&[e], WhenFull::Fail)), Status::OutOfResources);
+    assert_eq!(status(guest.device.make_resident(&[a, b, c, d, e], WhenFull::Wait)), Status::OutOfResources);
     // A hold is as often let go as it was asked for.
     guest.device.evict(&[a], Eviction::Now).unwrap();
-    assert_eq!(status(guest.device.make_resident(&[e], Patience::Fail)), Status::OutOfResources);
+    assert_eq!(status(guest.device.make_resident(&[e], WhenFull::Fail)), Status::OutOfResources);
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| guest.device.make_resident(&[e], Patience::Wait));
+        let waits = scope.spawn(|| guest.device.make_resident(&[e], WhenFull::Wait));
         while guest.device.memory_info().unwrap().held < 20 * MIB {
             std::thread::yield_now();
         }
@@ -189,13 +189,13 @@ fn what_is_held_moves_so_that_there_is_room_in_one_piece() {
     for (value, buffer) in (1..).zip([&a, &b, &c, &d]) {
         guest.fill(buffer, value);
     }
-    guest.device.make_resident(&[&a, &c], Patience::Fail).unwrap();
+    guest.device.make_resident(&[&a, &c], WhenFull::Fail).unwrap();
     drop((b, d));
     let info = || guest.device.memory_info().unwrap();
     until("engines let go of what was freed", || info().local_free == 8 * MIB);
     assert_eq!(info().local_longest, 4 * MIB, "in two pieces, and nothing can leave");
     let long = guest.local(8 * MIB);
-    guest.device.make_resident(&[&long], Patience::Fail).unwrap();
+    guest.device.make_resident(&[&long], WhenFull::Fail).unwrap();
     assert_eq!(operated.counter(0, "relocations"), 1);
     assert_eq!(operated.counter(0, "evictions"), 0);
     let faults = guest.faults();
@@ -212,12 +212,12 @@ fn a_request_that_waits_ends_with_its_device() {
     let vm = daemon.vm(0);
     let [holder, waiter] = ["holder", "waiter"].map(|name| Device::open(vm.open(name).unwrap()).unwrap());
     let held = holder.create_local_buffer(16 * MIB).unwrap();
-    holder.make_resident(&[&held], Patience::Fail).unwrap();
+    holder.make_resident(&[&held], WhenFull::Fail).unwrap();
     let wanted = waiter.create_local_buffer(4 * MIB).unwrap();
     let context = waiter.create_context(Node::Copy).unwrap();
     let mut queue = context.create_kernel_queue().unwrap();
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| waiter.make_resident(&[&wanted], Patience::Wait));
+        let waits = scope.spawn(|| waiter.make_resident(&[&wanted], WhenFull::Wait));
         while waiter.memory_info().unwrap().held < 20 * MIB {
             std::thread::yield_now();
         }

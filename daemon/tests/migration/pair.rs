@@ -12,8 +12,8 @@ use campanile_daemon::migration::channel::tls::Identity;
 use campanile_daemon::migration::id::BundleId;
 use campanile_daemon::migration::pages::PAGE;
 use campanile_daemon::migration::passes::plan::Goal;
-use campanile_daemon::migration::settings::Patience;
 use campanile_daemon::migration::settings::Settings;
+use campanile_daemon::migration::settings::Timeouts;
 use campanile_daemon::migration::source::departing::Departing;
 use campanile_daemon::migration::source::departure::Departure;
 use campanile_daemon::migration::stage::Shape;
@@ -33,14 +33,14 @@ pub(crate) const IMMUTABLE: &[u8] = b"the same at both ends";
 pub(crate) const NAME: &str = "vgpu0";
 
 /// Long enough for a busy machine, short enough for a test that waits for it.
-pub(crate) const SHORT: Patience = Patience {
+pub(crate) const SHORT: Timeouts = Timeouts {
     message: Duration::from_millis(400),
     answer: Duration::from_millis(400),
     claim: Duration::from_secs(20),
 };
 
 /// For tests in which nobody stands still.
-pub(crate) const LONG: Patience = Patience {
+pub(crate) const LONG: Timeouts = Timeouts {
     message: Duration::from_secs(20),
     answer: Duration::from_secs(20),
     claim: Duration::from_secs(60),
@@ -77,21 +77,21 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn new(patience: Patience) -> Self {
+    pub(crate) fn new(timeouts: Timeouts) -> Self {
         let folder = TempDir::new().unwrap();
         let at = Peer::Unix(folder.path().join("door"));
         let door = Door::open(&at, None).unwrap();
         Self {
-            arrivals: Arrivals::serve(door, vec![Arc::new(arriving(NAME))], patience, Arc::default())
+            arrivals: Arrivals::serve(door, vec![Arc::new(arriving(NAME))], timeouts, Arc::default())
                 .unwrap(),
             _folder: folder,
         }
     }
 
-    pub(crate) fn on(at: &Peer, identity: Option<&Identity>, patience: Patience) -> Self {
+    pub(crate) fn on(at: &Peer, identity: Option<&Identity>, timeouts: Timeouts) -> Self {
         let door = Door::open(at, identity).unwrap();
         let arrivals =
-            Arrivals::serve(door, vec![Arc::new(arriving(NAME))], patience, Arc::default()).unwrap();
+            Arrivals::serve(door, vec![Arc::new(arriving(NAME))], timeouts, Arc::default()).unwrap();
         Self { arrivals, _folder: TempDir::new().unwrap() }
     }
 
@@ -183,9 +183,9 @@ impl Source {
     }
 }
 
-pub(crate) fn settings(peer: Peer, patience: Patience) -> Settings {
+pub(crate) fn settings(peer: Peer, timeouts: Timeouts) -> Settings {
     let goal = Goal { pause: Duration::from_millis(1), passes: 4 };
-    Settings { peer: Some(peer), patience, goal, ..Settings::default() }
+    Settings { peer: Some(peer), timeouts, goal, ..Settings::default() }
 }
 
 /// What was staged is what the source has.

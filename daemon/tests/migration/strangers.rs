@@ -17,8 +17,8 @@ use campanile_daemon::migration::channel::message::VERSION;
 use campanile_daemon::migration::channel::tls::Identity;
 use campanile_daemon::migration::id::BundleId;
 use campanile_daemon::migration::pages::PAGE;
-use campanile_daemon::migration::settings::Patience;
 use campanile_daemon::migration::settings::Settings;
+use campanile_daemon::migration::settings::Timeouts;
 use campanile_daemon::migration::target::arrivals::Arrivals;
 use campanile_daemon::migration::target::arriving::Arriving;
 use tempfile::TempDir;
@@ -109,8 +109,8 @@ fn a_migration_that_was_accepted_is_displaced_by_no_stranger() {
 
 #[test]
 fn a_stranger_that_says_its_hello_byte_by_byte_is_hung_up_on() {
-    let patience = Patience { message: Duration::from_millis(300), ..LONG };
-    let target = Target::on(&tcp(), None, patience);
+    let timeouts = Timeouts { message: Duration::from_millis(300), ..LONG };
+    let target = Target::on(&tcp(), None, timeouts);
     let mut stranger = connect(&target);
     stranger.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     // Each byte comes in time for a read, and all of them in 20 seconds at the earliest.

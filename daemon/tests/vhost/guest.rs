@@ -194,8 +194,8 @@ impl Queue {
     }
 
     /// Waits for the call descriptor, and takes what is there.
-    pub(crate) fn interrupted(&self, patience: Duration) -> bool {
-        let timeout = i32::try_from(patience.as_millis()).unwrap();
+    pub(crate) fn interrupted(&self, timeout: Duration) -> bool {
+        let timeout = i32::try_from(timeout.as_millis()).unwrap();
         self.calls.wait(timeout, &mut [EpollEvent::default()]).unwrap();
         self.call.read().is_ok()
     }

@@ -85,8 +85,8 @@ fn interrupt_comes_when_used_event_is_crossed_and_not_before() {
         let wanted = head / 2 + 1;
         eventually("answer", || vm.control.used_index() == wanted);
         let is_wanted = head == 4;
-        let patience = if is_wanted { Duration::from_secs(10) } else { Duration::from_millis(50) };
-        assert_eq!(vm.control.interrupted(patience), is_wanted);
+        let timeout = if is_wanted { Duration::from_secs(10) } else { Duration::from_millis(50) };
+        assert_eq!(vm.control.interrupted(timeout), is_wanted);
     }
     eventually("its count", || bench.count(Count::Interrupts) == 1);
 }

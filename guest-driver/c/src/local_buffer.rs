@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use campanile_guest_driver::residency::Eviction;
 use campanile_guest_driver::residency::LocalBuffer;
-use campanile_guest_driver::residency::Patience;
+use campanile_guest_driver::residency::WhenFull;
 
 use crate::boundary::given;
 use crate::boundary::guarded;
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn campanile_device_make_resident(
         let device = given(device, "device")?;
         // SAFETY: by this function's contract.
         let buffers = unsafe { list(buffers, count) }?;
-        Ok(device.0.make_resident(&buffers, if may_wait { Patience::Wait } else { Patience::Fail })?)
+        Ok(device.0.make_resident(&buffers, if may_wait { WhenFull::Wait } else { WhenFull::Fail })?)
     })
 }
 

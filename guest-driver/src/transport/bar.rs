@@ -115,7 +115,7 @@ pub(super) struct Bar<'a> {
 
 fn protect(view: &SharedMemory, flags: MprotectFlags) -> io::Result<()> {
     let slice = view.slice(0, view.len()).ok_or(io::ErrorKind::InvalidInput)?;
-    // SAFETY: the range is whole pages of one mapping that `view` keeps, and its memory stays what it is. Whoever touches it
+    // SAFETY: the range is whole pages of one mapping that `view` keeps, and its memory stays what it is. What touches it
     // while it has no access is stopped by the handler of this module.
     Ok(unsafe { rustix::mm::mprotect(slice.ptr_guard_mut().as_ptr().cast(), slice.len(), flags) }?)
 }

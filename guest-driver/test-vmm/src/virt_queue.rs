@@ -66,7 +66,7 @@ impl VirtQueue {
         Wiring { size: state.ring.size(), places: state.ring.places(), events: Arc::clone(&state.events) }
     }
 
-    /// Lets the ring go on with another device, which has these events. Whoever slept on the old ones looks again.
+    /// Lets the ring go on with another device, which has these events. A thread that slept on the old ones looks again.
     pub(crate) fn rewire(&self, events: Arc<RingEvents>) {
         let old = std::mem::replace(&mut self.state().events, events);
         old.interrupt().wake();
@@ -100,11 +100,11 @@ impl VirtQueue {
     }
 
     /// Puts a chain on the ring, waiting for room where there is none.
-    pub(crate) fn submit(&self, chain: Chain, patience: Duration) -> Result<Arc<Request>, TransportError> {
+    pub(crate) fn submit(&self, chain: Chain, timeout: Duration) -> Result<Arc<Request>, TransportError> {
         let descriptors = chain.descriptors.len();
         let request = Request::new(chain.name);
         let mut chain = Some(chain);
-        let deadline = Instant::now().checked_add(patience);
+        let deadline = Instant::now().checked_add(timeout);
         self.wait_until(None, "room on the ring", deadline, |state| {
             if descriptors > usize::from(state.ring.size()) || descriptors == 0 {
                 let ring_size = state.ring.size();

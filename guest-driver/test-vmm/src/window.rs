@@ -157,7 +157,7 @@ impl Maps {
         Ok(())
     }
 
-    /// SHMEM_UNMAP: ends exactly one earlier map. Whoever holds a view of it keeps the memory.
+    /// SHMEM_UNMAP: ends exactly one earlier map. A holder of a view of it keeps the memory.
     pub(crate) fn unmap(&self, offset: u64, length: u64) -> Result<(), WindowError> {
         let mut maps = self.maps();
         if maps.get(&offset).is_none_or(|map| map.mapping.size() as u64 != length) {

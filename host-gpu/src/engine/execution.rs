@@ -310,7 +310,7 @@ impl Execution {
                 let space = process.space(&self.machine.tables, &self.machine.segments);
                 match value {
                     Some(value) => queue.rung(value, &space),
-                    None => queue.glance(&space),
+                    None => queue.recheck(&space),
                 }
                 if queue.has_work() && !self.blocked.contains(&index) {
                     self.run_list.queue_ready(queue.context(), index);

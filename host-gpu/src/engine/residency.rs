@@ -16,7 +16,7 @@ use crate::memory::mapping::Mapping;
 use crate::memory::wants::Wants;
 
 /// How long the daemon has before it is told the same again.
-const PATIENCE: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_millis(5);
 
 /// Remembers what was asked for.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Asker {
         if wants.is_empty() {
             return false;
         }
-        if self.since.is_none_or(|since| clock::since(since) >= PATIENCE) {
+        if self.since.is_none_or(|since| clock::since(since) >= TIMEOUT) {
             self.asked.clear();
             self.since = Some(clock::now());
         }
@@ -69,7 +69,7 @@ mod tests {
     use campanile_protocol::engine::residency::Wanted;
 
     use super::Asker;
-    use super::PATIENCE;
+    use super::TIMEOUT;
     use super::load;
     use crate::clock::virtual_time::VirtualTime;
     use crate::engine::words::read;
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(written(&shared), 2);
         assert_eq!([0, 1].map(|count| (told(count).root, told(count).va)), [(ROOT, 0x1000), (ROOT, 0x2000)]);
         assert_eq!((told(0).queue, told(0).token), (7, told(1).token));
-        time.pass(PATIENCE / 2);
+        time.pass(TIMEOUT / 2);
         assert!(!report(&mut asker, &shared, [0x2000]), "it was told just now");
         assert!(
             report(&mut asker, &shared, [0x1000, 0x3000]) && written(&shared) == 3,
@@ -116,7 +116,7 @@ mod tests {
         );
         assert_eq!(told(2).va, 0x3000);
         // Since the first of them.
-        time.pass(PATIENCE / 2);
+        time.pass(TIMEOUT / 2);
         assert!(report(&mut asker, &shared, [0x2000]));
         assert_eq!((written(&shared), told(3).va), (4, 0x2000));
         assert!(!report(&mut asker, &shared, [0x2000]));

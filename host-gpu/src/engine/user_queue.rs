@@ -166,14 +166,14 @@ impl UserQueue {
     }
 
     /// The global cell that this queue is behind was rung: the write pointer says whether for this queue (UMS-10).
-    pub fn glance(&mut self, space: &Space<'_>) {
+    pub fn recheck(&mut self, space: &Space<'_>) {
         if self.stopped || self.is_held || self.owes_look {
             return;
         }
         match self.resolve(space) {
             Ok(resolved) => {
                 if let Some(word) = resolved.control.word(ring::CONTROL_WRITE_POINTER) {
-                    self.write_pointer = doorbell::glance(word);
+                    self.write_pointer = doorbell::recheck(word);
                 }
             }
             Err(stop) => self.owes_look = stop == Stop::Moving,

@@ -113,7 +113,7 @@ fn ums_92_entries_of_every_queue_are_there_by_one_cell_of_all() {
         while consumed != [TIMES; 2] {
             until("a ring", || (doorbell::take_global(word(&shared, 2 * QUEUE + CELL)) != 0).then_some(()));
             for (queue, consumed) in (0..).zip(&mut consumed) {
-                let pointer = doorbell::glance(word(&shared, queue * QUEUE + WRITE_POINTER));
+                let pointer = doorbell::recheck(word(&shared, queue * QUEUE + WRITE_POINTER));
                 *consumed = consume(&shared, queue * QUEUE, *consumed, pointer);
             }
         }

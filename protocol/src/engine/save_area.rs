@@ -44,7 +44,7 @@
 //!   buffer that ran was saved where the area was; nothing of the context runs before it is there again.
 //! - *There is no room to evict it to:* it stays. *There is none to bring it back to:* the context waits.
 //!
-//! Whoever reads trusts nothing: a wrong seal or name, or a place that cannot be, is a fault of that buffer. The daemon
+//! The reader trusts nothing: a wrong seal or name, or a place that cannot be, is a fault of that buffer. The daemon
 //! reads slots for reports alone.
 
 use super::saved::Saved;

@@ -99,7 +99,7 @@ pub fn take_global<W: Word>(cell: &W) -> u64 {
 }
 
 /// Engine: a write pointer after [`take_global`].
-pub fn glance<W: Word>(write_pointer: &W) -> u64 {
+pub fn recheck<W: Word>(write_pointer: &W) -> u64 {
     // PAIRS WITH `GlobalDoorbell::ring`, through `take_global`.
     write_pointer.load(Ordering::Acquire)
 }
@@ -141,7 +141,7 @@ mod tests {
     use super::GlobalDoorbell;
     use super::disconnect;
     use super::final_look;
-    use super::glance;
+    use super::recheck;
     use super::take_global;
     use super::take_rung;
 
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_look_is_at_the_write_pointer() {
         let write_pointer = AtomicU64::new(42);
-        assert_eq!(glance(&write_pointer), 42);
+        assert_eq!(recheck(&write_pointer), 42);
         assert_eq!(final_look(&write_pointer), 42);
     }
 

@@ -19,7 +19,7 @@ use campanile_test_vmm::options::VmOptions;
 use campanile_test_vmm::vm::LoopbackVm;
 
 /// How long a daemon may take to listen.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A guest process on the daemon at `socket`.
 pub fn open_guest(socket: &Path) -> anyhow::Result<Device> {
@@ -33,7 +33,7 @@ pub fn attach(socket: &Path) -> anyhow::Result<Arc<LoopbackVm>> {
         match LoopbackVm::connect(socket, &VmOptions::default()) {
             // The socket has its name before anybody listens.
             Err(TransportError::Connect { source, .. })
-                if source.kind() == ErrorKind::ConnectionRefused && begun.elapsed() < PATIENCE =>
+                if source.kind() == ErrorKind::ConnectionRefused && begun.elapsed() < TIMEOUT =>
             {
                 std::thread::yield_now();
             }

@@ -10,7 +10,7 @@ use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::residency::Eviction;
 use campanile_guest_driver::residency::LocalBuffer;
-use campanile_guest_driver::residency::Patience;
+use campanile_guest_driver::residency::WhenFull;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_guest_driver::user_queue::UserQueue;
 use campanile_host_gpu::memory::mapping::Access;
@@ -175,7 +175,7 @@ fn moves(device: &Device, rounds: usize, samples: &mut Samples) -> anyhow::Resul
         let samples = if round == 0 { &mut first } else { &mut *samples };
         device.evict(&[&buffer], Eviction::WhenNeeded)?;
         timed(&mut samples.evict, || Ok(device.evict(&[&buffer], Eviction::Now)?))?;
-        timed(&mut samples.restore, || Ok(device.make_resident(&[&buffer], Patience::Fail)?))?;
+        timed(&mut samples.restore, || Ok(device.make_resident(&[&buffer], WhenFull::Fail)?))?;
         timed(&mut samples.memcpy, || {
             let slices = from.slice(0, MOVED).zip(to.slice(0, MOVED)).context("slices")?;
             slices.0.copy_to_volatile_slice(slices.1);

@@ -29,7 +29,7 @@ const OVER: u64 = u64::MAX;
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 1 << 16;
 /// How long a peer waits for a move before it takes the other for dead.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A peer process.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ fn wait_for(word: &AtomicU64, value: u64) -> anyhow::Result<u64> {
             }
             std::hint::spin_loop();
         }
-        anyhow::ensure!(begun.elapsed() < PATIENCE, "the other process does not answer");
+        anyhow::ensure!(begun.elapsed() < TIMEOUT, "the other process does not answer");
     }
 }
 

@@ -33,7 +33,7 @@ use super::peer::Peer;
 /// How long an engine, and a bare process, has nothing to do before it is woken: longer than an engine polls.
 const SLEEP: Duration = Duration::from_millis(6);
 /// How long an engine may take to fall asleep.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long who sleeps takes to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -65,7 +65,7 @@ pub fn measure(queue: &mut UserQueue, peer: &Peer, next: &Peer, rounds: u64) -> 
         std::thread::sleep(SLEEP);
         let waiting = Instant::now();
         while queue.status() != Some(DoorbellStatus::DisconnectedRetry) {
-            anyhow::ensure!(waiting.elapsed() < PATIENCE, "the engine does not go to sleep");
+            anyhow::ensure!(waiting.elapsed() < TIMEOUT, "the engine does not go to sleep");
             std::thread::sleep(SLEEP);
         }
         let begun = Instant::now();

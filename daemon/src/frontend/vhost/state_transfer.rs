@@ -37,7 +37,7 @@ const AT_ONCE: usize = 4096;
 
 /// How long the other end of a descriptor may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// For the next byte.
     pub(super) step: Duration,
     /// For all of them.
@@ -45,8 +45,8 @@ pub(super) struct Patience {
 }
 
 /// What front-ends get.
-pub(super) const PATIENCE: Patience =
-    Patience { step: Duration::from_secs(10), whole: Duration::from_secs(60) };
+pub(super) const TIMEOUT: Timeouts =
+    Timeouts { step: Duration::from_secs(10), whole: Duration::from_secs(60) };
 
 /// Which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,12 +112,12 @@ impl Transfer {
     }
 
     /// Waits for the outcome for a while. `None`: not yet.
-    pub(super) fn wait(&self, patience: Duration) -> Option<Outcome> {
+    pub(super) fn wait(&self, timeout: Duration) -> Option<Outcome> {
         let outcome = self.cell.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         let (outcome, _) = self
             .cell
             .set
-            .wait_timeout_while(outcome, patience, |outcome| outcome.is_none())
+            .wait_timeout_while(outcome, timeout, |outcome| outcome.is_none())
             .unwrap_or_else(PoisonError::into_inner);
         outcome.clone()
     }
@@ -140,7 +140,7 @@ impl SaveOrder {
         let spawned = thread::Builder::new().name("vgpu-save".into()).spawn(inherit(move || {
             let sent = make().and_then(|device| {
                 let stream = shell.encode(&device).map_err(|error| chain(&error))?;
-                send(&file, &stream, PATIENCE)
+                send(&file, &stream, TIMEOUT)
                     .map_err(|error| format!("the front-end takes no state: {error}"))
             });
             // The front-end waits for the end of the stream.
@@ -184,7 +184,7 @@ pub(super) fn load(
     post: impl FnOnce(LoadOrder) + Send + 'static,
 ) -> io::Result<()> {
     thread::Builder::new().name("vgpu-load".into()).spawn(inherit(move || {
-        let read = read_state(file, &target, PATIENCE);
+        let read = read_state(file, &target, TIMEOUT);
         match read {
             Ok((rings, device)) => {
                 let Target { epoch, may_begin_anew, .. } = target;
@@ -197,9 +197,9 @@ pub(super) fn load(
     Ok(())
 }
 
-fn read_state(file: File, target: &Target, patience: Patience) -> Result<(Vec<SavedRing>, Vec<u8>), String> {
+fn read_state(file: File, target: &Target, timeouts: Timeouts) -> Result<(Vec<SavedRing>, Vec<u8>), String> {
     let stream =
-        receive(&file, patience).map_err(|error| format!("the front-end gives no state: {error}"))?;
+        receive(&file, timeouts).map_err(|error| format!("the front-end gives no state: {error}"))?;
     drop(file);
     let (shell, device) = SavedShell::decode(&stream).map_err(|error| chain(&error))?;
     let Target { features, config, smallest_answer, queues, .. } = target;
@@ -221,13 +221,13 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Waits until a descriptor is ready, or gives up.
-fn ready(file: &File, flags: PollFlags, patience: Patience, deadline: Instant) -> io::Result<()> {
+fn ready(file: &File, flags: PollFlags, timeouts: Timeouts, deadline: Instant) -> io::Result<()> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::Error::from(io::ErrorKind::TimedOut));
         }
-        let timeout = Timespec::try_from(left.min(patience.step)).map_err(io::Error::other)?;
+        let timeout = Timespec::try_from(left.min(timeouts.step)).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(file, flags)], Some(&timeout)) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::TimedOut)),
             Ok(_) => return Ok(()),
@@ -237,10 +237,10 @@ fn ready(file: &File, flags: PollFlags, patience: Patience, deadline: Instant) -
     }
 }
 
-fn send(mut file: &File, mut bytes: &[u8], patience: Patience) -> io::Result<()> {
-    let deadline = Instant::now() + patience.whole;
+fn send(mut file: &File, mut bytes: &[u8], timeouts: Timeouts) -> io::Result<()> {
+    let deadline = Instant::now() + timeouts.whole;
     while !bytes.is_empty() {
-        ready(file, PollFlags::OUT, patience, deadline)?;
+        ready(file, PollFlags::OUT, timeouts, deadline)?;
         match file.write(&bytes[..bytes.len().min(AT_ONCE)]) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
             Ok(count) => bytes = &bytes[count..],
@@ -251,11 +251,11 @@ fn send(mut file: &File, mut bytes: &[u8], patience: Patience) -> io::Result<()>
     Ok(())
 }
 
-fn receive(mut file: &File, patience: Patience) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + patience.whole;
+fn receive(mut file: &File, timeouts: Timeouts) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + timeouts.whole;
     let (mut stream, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
     loop {
-        ready(file, PollFlags::IN, patience, deadline)?;
+        ready(file, PollFlags::IN, timeouts, deadline)?;
         match file.read(&mut buffer) {
             Ok(0) => return Ok(stream),
             Ok(count) if stream.len() + count > MAX_STATE => {

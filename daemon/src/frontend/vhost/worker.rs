@@ -141,12 +141,12 @@ impl Worker {
             if self.shared.domain.fault().is_some() {
                 return Ok(());
             }
-            let patience = match self.motion {
+            let timeout = match self.motion {
                 Motion::Freezes => Some(A_MOMENT),
                 Motion::Runs if self.due != 0 && !self.device.holds() => Some(Duration::ZERO),
                 Motion::Runs | Motion::Frozen => None,
             };
-            let ready = match poller.wait(&mut events, patience) {
+            let ready = match poller.wait(&mut events, timeout) {
                 Ok(ready) => ready,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),

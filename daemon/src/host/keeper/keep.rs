@@ -120,8 +120,8 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
     loop {
         let fds = [keeper.store.socket(), children.as_fd(), terminate.as_fd(), interrupt.as_fd()];
         let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let patience = keeper.patience().map(Timespec::try_from).and_then(Result::ok);
-        match poll(&mut fds, patience.as_ref()) {
+        let timeout = keeper.timeout().map(Timespec::try_from).and_then(Result::ok);
+        match poll(&mut fds, timeout.as_ref()) {
             Err(rustix::io::Errno::INTR) => continue,
             polled => polled?,
         };
@@ -143,7 +143,7 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
                 return Ok(ended);
             }
         }
-        if keeper.patience().is_some_and(|left| left.is_zero()) {
+        if keeper.timeout().is_some_and(|left| left.is_zero()) {
             let silence = keeper.silence.as_secs_f32();
             log::error!("keeper: the daemon has given no sign of life for {silence} s: killed");
             keeper.daemon.alive = Instant::now();
@@ -154,7 +154,7 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
 
 impl Keeper {
     /// How long the next sign of life may take; for ever, of a daemon that does not serve yet.
-    fn patience(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Duration> {
         self.daemon.is_ready.then(|| self.silence.saturating_sub(self.daemon.alive.elapsed()))
     }
 
@@ -312,7 +312,7 @@ mod tests {
             keeper.daemon.alive = Instant::now().checked_sub(silence).unwrap();
             socket.send(words.as_bytes()).unwrap();
             keeper.listen().unwrap();
-            keeper.patience().map(|left| !left.is_zero())
+            keeper.timeout().map(|left| !left.is_zero())
         };
         assert_eq!(
             say(&mut keeper, "WATCHDOG=1"),

@@ -47,7 +47,7 @@ pub enum Woken {
 /// A line to a peer. Dropping it closes it.
 pub struct Line {
     stream: Box<dyn Stream>,
-    patience: Duration,
+    timeout: Duration,
     sent: u64,
     received: u64,
     body: Vec<u8>,
@@ -62,13 +62,13 @@ impl std::fmt::Debug for Line {
 }
 
 impl Line {
-    /// Over a stream; every frame must come, or be taken, within `patience`.
+    /// Over a stream; every frame must come, or be taken, within `timeout`.
     ///
     /// # Errors
     /// The socket takes no time-out.
-    pub fn new(stream: Box<dyn Stream>, patience: Duration) -> Result<Self, MigrationError> {
-        stream.set_timeout(patience)?;
-        Ok(Self { stream, patience, sent: 0, received: 0, body: Vec::new(), length: 0 })
+    pub fn new(stream: Box<dyn Stream>, timeout: Duration) -> Result<Self, MigrationError> {
+        stream.set_timeout(timeout)?;
+        Ok(Self { stream, timeout, sent: 0, received: 0, body: Vec::new(), length: 0 })
     }
 
     /// The number of the next frame that is sent.
@@ -81,7 +81,7 @@ impl Line {
     /// # Errors
     /// The peer is gone, or does not take it in time.
     pub fn send_frame(&mut self, bytes: &[u8]) -> Result<(), MigrationError> {
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.timeout;
         let mut rest = bytes;
         while !rest.is_empty() {
             match self.stream.write(rest) {
@@ -116,9 +116,9 @@ impl Line {
         self.send_frame(&frame)
     }
 
-    /// Fills a part of the body; one read waits for `patience` at the most, all together for no more than two of these.
+    /// Fills a part of the body; one read waits for `timeout` at the most, all together for no more than two of these.
     fn fill(&mut self, from: usize, to: usize) -> Result<(), MigrationError> {
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.timeout;
         let mut at = from;
         while at < to {
             match self.stream.read(&mut self.body[at..to]) {

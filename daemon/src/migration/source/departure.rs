@@ -276,7 +276,7 @@ impl Departure {
         drop(state);
         let lost = match held {
             Some(Held::Line(hold)) => {
-                let runs = hold.thaw(self.settings.patience.answer);
+                let runs = hold.thaw(self.settings.timeouts.answer);
                 (!runs).then(|| "the guest runs elsewhere, or that cannot be known".to_owned())
             }
             Some(Held::File(bundle)) => {

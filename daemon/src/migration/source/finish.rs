@@ -53,7 +53,7 @@ impl Departure {
             self.changed.notify_all();
             let busy = |state: &mut State| matches!(state.way, Way::Busy);
             // It looks at `stop` between two records.
-            let limit = self.settings.patience.message * 2;
+            let limit = self.settings.timeouts.message * 2;
             let waited = self.changed.wait_timeout_while(state, limit, busy);
             let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             if waited.timed_out() {
@@ -171,10 +171,10 @@ impl Departure {
         let bundle = sinks.bundle;
         let line = sinks.complete()?;
         let hold = Arc::new(Hold::new()?);
-        let (its_hold, patience) = (Arc::clone(&hold), self.settings.patience);
+        let (its_hold, timeouts) = (Arc::clone(&hold), self.settings.timeouts);
         let thread = thread::Builder::new()
             .name("migrate-hold".to_owned())
-            .spawn(inherit(move || its_hold.keep(line, &patience)))?;
+            .spawn(inherit(move || its_hold.keep(line, &timeouts)))?;
         self.lock().threads.push(thread);
         Ok((bundle, Held::Line(hold)))
     }

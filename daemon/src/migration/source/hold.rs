@@ -15,7 +15,7 @@ use crate::migration::error::MigrationError;
 use crate::migration::lock::locked;
 use crate::migration::ownership::holder::Duty;
 use crate::migration::ownership::holder::Holder;
-use crate::migration::settings::Patience;
+use crate::migration::settings::Timeouts;
 
 #[derive(Debug)]
 struct Inside {
@@ -101,8 +101,8 @@ impl Hold {
     }
 
     /// Keeps the line until nothing more can be asked: what its thread does.
-    pub fn keep(self: &Arc<Self>, mut line: Line, patience: &Patience) {
-        let outcome = self.serve(&mut line, patience);
+    pub fn keep(self: &Arc<Self>, mut line: Line, timeouts: &Timeouts) {
+        let outcome = self.serve(&mut line, timeouts);
         let mut inside = locked(&self.inside);
         if let Err(error) = outcome {
             log::info!("the line to the target has ended: {error}");
@@ -113,7 +113,7 @@ impl Hold {
         self.changed.notify_all();
     }
 
-    fn serve(&self, line: &mut Line, patience: &Patience) -> Result<(), MigrationError> {
+    fn serve(&self, line: &mut Line, timeouts: &Timeouts) -> Result<(), MigrationError> {
         loop {
             let (words, is_over) = {
                 let mut inside = locked(&self.inside);
@@ -125,7 +125,7 @@ impl Hold {
             }
             if is_over {
                 if !words.is_empty() {
-                    line.linger(patience.answer);
+                    line.linger(timeouts.answer);
                 }
                 return Ok(());
             }

@@ -51,7 +51,7 @@ pub fn greet(
     peer: &Peer,
     settings: &Settings,
 ) -> Result<(u32, Vec<Line>), MigrationError> {
-    let limit = settings.patience.message;
+    let limit = settings.timeouts.message;
     let open = |message: &Message| {
         let mut line = Line::new(connect(peer, settings.identity.as_ref(), limit)?, limit)?;
         line.send(message).map_err(|error| line.explain(error))?;

@@ -42,7 +42,7 @@ use crate::migration::error::MigrationError;
 use crate::migration::id::BundleId;
 use crate::migration::lock::locked;
 use crate::migration::ownership::claimant::Claimant;
-use crate::migration::settings::Patience;
+use crate::migration::settings::Timeouts;
 use crate::migration::stage::Staged;
 
 /// Lines that were told to end, and whose threads have not ended yet, before newcomers have to wait.
@@ -70,7 +70,7 @@ impl Served {
 struct Shared {
     registry: Registry,
     accepted: Accepted,
-    patience: Patience,
+    timeouts: Timeouts,
     failed: AtomicU64,
     told: Mutex<Option<Instant>>,
     /// How much may be logged for all that come.
@@ -78,11 +78,11 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(vgpus: Vec<Arc<Arriving>>, patience: Patience, intake: Arc<Intake>) -> Self {
+    fn new(vgpus: Vec<Arc<Arriving>>, timeouts: Timeouts, intake: Arc<Intake>) -> Self {
         Self {
             registry: Registry::new(vgpus, intake),
             accepted: Accepted::default(),
-            patience,
+            timeouts,
             failed: AtomicU64::new(0),
             told: Mutex::default(),
             log: LogLimit::new("migrations to here"),
@@ -96,8 +96,8 @@ impl Shared {
         handle: Box<dyn Stream>,
         visit: &Visit,
     ) -> Result<(), MigrationError> {
-        match Line::new(stream, self.patience.message) {
-            Ok(line) => receive::serve(&self.registry, line, handle, visit, &self.patience),
+        match Line::new(stream, self.timeouts.message) {
+            Ok(line) => receive::serve(&self.registry, line, handle, visit, &self.timeouts),
             Err(error) => {
                 // Other handles of it are still open.
                 handle.shutdown();
@@ -140,10 +140,10 @@ impl Arrivals {
     pub fn serve(
         door: Door,
         vgpus: Vec<Arc<Arriving>>,
-        patience: Patience,
+        timeouts: Timeouts,
         intake: Arc<Intake>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(vgpus, patience, intake));
+        let shared = Arc::new(Shared::new(vgpus, timeouts, intake));
         let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
         let (its_shared, its_stop, its_bell) = (Arc::clone(&shared), Arc::clone(&stop), bell.try_clone()?);
         let address = door.address();
@@ -159,8 +159,8 @@ impl Arrivals {
     ///
     /// # Errors
     /// A descriptor cannot be had.
-    pub fn without_door(vgpus: Vec<Arc<Arriving>>, patience: Patience) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(vgpus, patience, Arc::default()));
+    pub fn without_door(vgpus: Vec<Arc<Arriving>>, timeouts: Timeouts) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(vgpus, timeouts, Arc::default()));
         let (stop, bell) = (Arc::new(AtomicBool::new(false)), Event::new()?);
         Ok(Self { shared, address: None, stop, bell, thread: None })
     }
@@ -190,7 +190,7 @@ impl Arrivals {
         let bundle = self.shared.registry.find(vgpu, bundle).ok_or_else(none)?;
         let stage = bundle.claim()?;
         // Where the rest fails, the claim is dropped, and so is the bundle.
-        let mut claim = Claim { bundle, patience: self.shared.patience.answer, memories: None };
+        let mut claim = Claim { bundle, timeouts: self.shared.timeouts.answer, memories: None };
         claim.memories = Some(stage.memories()?);
         Ok(claim)
     }
@@ -238,7 +238,7 @@ impl Drop for Arrivals {
 /// A bundle that a session has. Dropping it before [`Claim::start`] has succeeded drops the bundle (LM-39).
 pub struct Claim {
     bundle: Arc<Bundle>,
-    patience: Duration,
+    timeouts: Duration,
     memories: Option<[Staged; 2]>,
 }
 
@@ -264,7 +264,7 @@ impl Claim {
     /// # Errors
     /// It runs at the source again, or that cannot be known: it must not run here.
     pub fn start(&self) -> Result<(), MigrationError> {
-        self.bundle.start(self.patience)
+        self.bundle.start(self.timeouts)
     }
 }
 
@@ -322,7 +322,7 @@ fn accept(door: &Door, shared: &Arc<Shared>, bell: &Event, stop: &AtomicBool) {
     let mut lines = Lines::default();
     while !stop.load(Ordering::Acquire) {
         lines.forget_those_that_ended();
-        let left = lines.end_late_strangers(shared.patience.message);
+        let left = lines.end_late_strangers(shared.timeouts.message);
         match door.accept() {
             Ok(visitor) if !lines.make_room(visitor.address()) => {
                 shared.tell(&MigrationError::State("too many lines".to_owned()));
@@ -360,7 +360,7 @@ fn begin(visitor: Visitor, shared: &Arc<Shared>) -> io::Result<Served> {
     let its_word = Arc::clone(&is_accepted);
     let shared = Arc::clone(shared);
     let thread = thread::Builder::new().name("migrate-line".to_owned()).spawn(inherit(move || {
-        let outcome = match visitor.admit(shared.patience.message) {
+        let outcome = match visitor.admit(shared.timeouts.message) {
             Ok((stream, credentials)) => {
                 let visit = Visit::new(credentials, its_word, shared.accepted.clone());
                 shared.serve(stream, its_handle, &visit)

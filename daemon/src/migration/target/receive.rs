@@ -19,7 +19,7 @@ use crate::migration::channel::record::Record;
 use crate::migration::channel::stream::Stream;
 use crate::migration::error::MigrationError;
 use crate::migration::ownership::claimant::Claimant;
-use crate::migration::settings::Patience;
+use crate::migration::settings::Timeouts;
 use crate::migration::stage::Unpacker;
 
 /// How long a source has to hear why its migration has failed.
@@ -34,7 +34,7 @@ pub(super) fn serve(
     mut line: Line,
     handle: Box<dyn Stream>,
     visit: &Visit,
-    patience: &Patience,
+    timeouts: &Timeouts,
 ) -> Result<(), MigrationError> {
     match line.receive()? {
         Received::Message(Message::Hello(hello)) => {
@@ -51,7 +51,7 @@ pub(super) fn serve(
                 .send(&Message::Accept { version })
                 .and_then(|()| receive(&bundle, &mut line, Receiving::new(true, version)))
                 .and_then(|()| line.send(&Message::Stored))
-                .and_then(|()| hold(&bundle, &mut line, patience));
+                .and_then(|()| hold(&bundle, &mut line, timeouts));
             finish(&bundle, &mut line, &outcome);
             registry.remove(bundle.id);
             outcome
@@ -122,7 +122,7 @@ fn receive(bundle: &Bundle, line: &mut Line, mut phase: Receiving) -> Result<(),
 }
 
 /// A complete bundle, until it runs or is forgotten.
-fn hold(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(), MigrationError> {
+fn hold(bundle: &Bundle, line: &mut Line, timeouts: &Timeouts) -> Result<(), MigrationError> {
     let stored = Instant::now();
     let mut has_asked = false;
     let mut is_up = true;
@@ -135,7 +135,7 @@ fn hold(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(), Mig
         let left = if bundle.is_claimed() {
             Duration::from_secs(60)
         } else {
-            patience.claim.saturating_sub(stored.elapsed())
+            timeouts.claim.saturating_sub(stored.elapsed())
         };
         if left.is_zero() {
             let _none = bundle.step("it was not loaded for too long", Claimant::forget);
@@ -183,7 +183,7 @@ fn hold(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(), Mig
             return Ok(());
         }
         if bundle.is_over() {
-            return last_words(bundle, line, patience);
+            return last_words(bundle, line, timeouts);
         }
     }
 }
@@ -199,8 +199,8 @@ fn answer(bundle: &Bundle, message: &Message) -> Result<Option<Message>, Migrati
 }
 
 /// It runs, or is dropped: the source may still ask what became of it, once.
-fn last_words(bundle: &Bundle, line: &mut Line, patience: &Patience) -> Result<(), MigrationError> {
-    let until = Instant::now() + patience.message;
+fn last_words(bundle: &Bundle, line: &mut Line, timeouts: &Timeouts) -> Result<(), MigrationError> {
+    let until = Instant::now() + timeouts.message;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match line.wait(&bundle.bell, left) {

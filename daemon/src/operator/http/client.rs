@@ -22,7 +22,7 @@ use super::request::MAX_REQUEST;
 use super::request::Request;
 
 /// How long a client may take for all of it.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection, and how far it is.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub enum Progress {
 impl Client {
     /// A connection that does not block, from now on.
     pub fn new(socket: OwnedFd, now: Instant) -> Self {
-        Self { socket, ends: now + PATIENCE, said: Vec::new(), answer: None }
+        Self { socket, ends: now + TIMEOUT, said: Vec::new(), answer: None }
     }
 
     /// When it is given up.

@@ -198,7 +198,7 @@ mod tests {
     use super::Listener;
     use super::Loop;
     use super::Ordering;
-    use crate::operator::http::client::PATIENCE;
+    use crate::operator::http::client::TIMEOUT;
     use crate::operator::http::page::Asked;
     use crate::operator::http::page::Page;
     use crate::operator::http::page::Pages;
@@ -220,7 +220,7 @@ mod tests {
         let (other, mut other_end) = UnixStream::pair().unwrap();
         let now = Instant::now();
         let clients = [
-            Client::new(late.into(), now.checked_sub(PATIENCE).unwrap()),
+            Client::new(late.into(), now.checked_sub(TIMEOUT).unwrap()),
             Client::new(other.into(), now + Duration::from_secs(3600)),
         ];
         assert_eq!(clients[0].ends(), now);

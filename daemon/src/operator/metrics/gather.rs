@@ -21,7 +21,7 @@ use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::tdr::reason::Reason;
 
 /// How long the threads of all vGPUs together may take for their part.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where numbers come from.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Source {
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         let info = families.family("build_info", "The version of the daemon", Kind::Gauge);
         info.add(version, Value::Whole(1));
-        let ends = Instant::now() + PATIENCE;
+        let ends = Instant::now() + TIMEOUT;
         for vgpu in self.roster.all().iter() {
             let left = ends.saturating_duration_since(Instant::now());
             let said = vgpu.commands.ask(Order::Describe, left);

@@ -76,16 +76,16 @@ pub type Answer = Result<Value, OrderError>;
 
 /// An order on its way.
 #[derive(Debug)]
-pub struct Errand {
+pub struct PendingOrder {
     /// What to do.
     pub order: Order,
     answer: SyncSender<Answer>,
 }
 
-impl Errand {
+impl PendingOrder {
     /// Tells the operator, if he still waits.
     pub fn answer(&self, answer: Answer) {
-        // Whoever asked may have gone.
+        // The caller may have gone.
         let _gone = self.answer.try_send(answer);
     }
 }
@@ -93,7 +93,7 @@ impl Errand {
 #[derive(Debug, Default)]
 struct Waiting {
     sessions: u32,
-    errands: VecDeque<Errand>,
+    pending: VecDeque<PendingOrder>,
 }
 
 /// The orders to one vGPU, over all its sessions.
@@ -127,10 +127,10 @@ impl Orders {
             if waiting.sessions == 0 {
                 return Err(OrderError::NoSession);
             }
-            if waiting.errands.len() >= MAX_WAITING {
+            if waiting.pending.len() >= MAX_WAITING {
                 return Err(OrderError::Full);
             }
-            waiting.errands.push_back(Errand { order, answer });
+            waiting.pending.push_back(PendingOrder { order, answer });
         }
         self.event.signal();
         match receiver.recv_timeout(limit) {
@@ -160,14 +160,14 @@ impl Orders {
         let mut waiting = self.lock();
         waiting.sessions = waiting.sessions.saturating_sub(1);
         if waiting.sessions == 0 {
-            waiting.errands.clear();
+            waiting.pending.clear();
         }
     }
 
     /// The orders that wait, oldest first.
-    pub fn take(&self) -> Vec<Errand> {
+    pub fn take(&self) -> Vec<PendingOrder> {
         self.event.drain();
-        self.lock().errands.drain(..).collect()
+        self.lock().pending.drain(..).collect()
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(orders.ask(Order::Describe, Duration::ZERO), Err(OrderError::Late));
         std::thread::scope(|scope| {
             let asks = scope.spawn(|| orders.ask(Order::ResetAdapter, LONG));
-            while orders.lock().errands.len() < 2 {
+            while orders.lock().pending.len() < 2 {
                 std::thread::yield_now();
             }
             orders.end_session();
@@ -224,13 +224,13 @@ mod tests {
         assert_eq!(orders.take().len(), super::MAX_WAITING);
         std::thread::scope(|scope| {
             let asks = scope.spawn(|| orders.ask(Order::ResetEngine(None), LONG));
-            let errand = loop {
-                if let Some(errand) = orders.take().pop() {
-                    break errand;
+            let pending = loop {
+                if let Some(pending) = orders.take().pop() {
+                    break pending;
                 }
             };
-            assert_eq!(errand.order, Order::ResetEngine(None));
-            errand.answer(Ok(Value::Bool(true)));
+            assert_eq!(pending.order, Order::ResetEngine(None));
+            pending.answer(Ok(Value::Bool(true)));
             assert_eq!(asks.join().unwrap(), Ok(Value::Bool(true)));
         });
     }

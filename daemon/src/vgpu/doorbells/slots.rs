@@ -163,7 +163,7 @@ mod tests {
         let progress = |which: Holder| if which == holder(1) { 6 } else { 5 };
         assert_eq!(slots.choose(begun, progress), Taken::Victim(DoorbellIndex::new(1), holder(1)));
         assert_eq!(slots.choose(begun + MIN_HOLD, progress), Taken::Victim(DoorbellIndex::new(0), holder(0)));
-        // Whoever gets the slot is safe in turn.
+        // The next owner of the slot is safe in turn.
         slots.hold(DoorbellIndex::new(1), holder(2), 0, begun + MIN_HOLD / 2);
         slots.hold(DoorbellIndex::new(0), holder(3), 0, begun + MIN_HOLD);
         assert_eq!(slots.choose(begun + MIN_HOLD, |_| 0), Taken::Later(begun + MIN_HOLD * 3 / 2));

@@ -2,7 +2,7 @@
 
 use crate::ids::FrontContext;
 use crate::ids::GuestProcess;
-use crate::vgpu::control::orders::Errand;
+use crate::vgpu::control::orders::PendingOrder;
 use crate::vgpu::engines::suspending::Suspending;
 use crate::vgpu::memory::blobs::Blob;
 use crate::vgpu::objects::message::Origin;
@@ -37,7 +37,7 @@ pub(in crate::vgpu) struct Parking {
 #[derive(Debug)]
 pub(in crate::vgpu) struct Leave {
     /// To be told; none once it was.
-    pub(in crate::vgpu) errand: Option<Errand>,
+    pub(in crate::vgpu) pending: Option<PendingOrder>,
     pub(in crate::vgpu) until: Instant,
     /// Processes that were too late, once that is known: they see that their devices are lost, and close them.
     pub(in crate::vgpu) lost: Option<Vec<GuestProcess>>,
@@ -64,7 +64,7 @@ impl Absences {
 
     /// When it must be looked at.
     pub(in crate::vgpu) fn next(&self) -> Option<Instant> {
-        let leave = self.leave.as_ref().filter(|leave| leave.errand.is_some());
+        let leave = self.leave.as_ref().filter(|leave| leave.pending.is_some());
         leave.map(|leave| leave.until).into_iter().chain(self.until).min()
     }
 

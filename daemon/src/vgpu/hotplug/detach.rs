@@ -14,23 +14,23 @@ use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::control::devices::Devices;
 use crate::vgpu::control::memory::blobs::Blobs;
 use crate::vgpu::control::orders::Answer;
-use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
+use crate::vgpu::control::orders::PendingOrder;
 use crate::vgpu::hotplug::detached::Hotplug;
 use crate::vgpu::objects::process::Process;
 
 /// How long processes may take to come back, once their device has.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long processes that are lost may take to close their devices.
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Hotplug<'_> {
     /// The operator wants all processes to park their devices.
-    pub(in crate::vgpu) fn leave(&mut self, errand: Errand, limit: Duration) {
-        if self.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some()) {
-            return errand.answer(Err(OrderError::Refused("that was asked already".to_owned())));
+    pub(in crate::vgpu) fn leave(&mut self, pending: PendingOrder, limit: Duration) {
+        if self.away.leave.as_ref().is_some_and(|leave| leave.pending.is_some()) {
+            return pending.answer(Err(OrderError::Refused("that was asked already".to_owned())));
         }
-        self.away.leave = Some(Leave { errand: Some(errand), until: clock::now() + limit, lost: None });
+        self.away.leave = Some(Leave { pending: Some(pending), until: clock::now() + limit, lost: None });
         // What is away cannot come back before this device is back, however late it is.
         self.away.until = None;
         self.tell_leave(1);
@@ -52,19 +52,19 @@ impl Hotplug<'_> {
         let Some(leave) = self.away.leave.take() else {
             return Err(OrderError::Refused("no process was asked to go".to_owned()));
         };
-        if let Some(errand) = leave.errand {
-            errand.answer(Err(OrderError::Refused("it was called off".to_owned())));
+        if let Some(pending) = leave.pending {
+            pending.answer(Err(OrderError::Refused("it was called off".to_owned())));
         }
         self.tell_leave(0);
         self.begin_return();
         Ok(json!({ "away": self.vm.objects.processes.values().filter(|process| process.is_away()).count() }))
     }
 
-    /// From here on processes that are away have [`PATIENCE`] to come back.
+    /// From here on processes that are away have [`TIMEOUT`] to come back.
     pub fn begin_return(&mut self) {
         self.away.leave = None;
         if self.vm.objects.processes.values().any(Process::is_away) {
-            self.away.until = Some(clock::now() + PATIENCE);
+            self.away.until = Some(clock::now() + TIMEOUT);
             self.set_timer();
         }
     }
@@ -98,7 +98,7 @@ impl Hotplug<'_> {
             self.vm.journal.line(Level::Warn, format_args!("processes that have not come back: {late:?}"));
             late.into_iter().for_each(|own| self.end_absent(own));
         }
-        let waits = self.away.leave.as_ref().filter(|leave| leave.errand.is_some());
+        let waits = self.away.leave.as_ref().filter(|leave| leave.pending.is_some());
         let Some((until, lost)) = waits.map(|leave| (leave.until, leave.lost.clone())) else { return };
         let is_late = until <= clock::now();
         let Some(lost) = lost else {
@@ -154,9 +154,9 @@ impl Hotplug<'_> {
     fn end_leave(&mut self, lost: &[GuestProcess]) {
         let away = self.vm.objects.processes.values().filter(|process| process.is_away()).count();
         let answer = json!({ "parked": away, "lost": lost });
-        let errand = self.away.leave.as_mut().and_then(|leave| leave.errand.take());
-        if let Some(errand) = errand {
-            errand.answer(Ok(answer));
+        let pending = self.away.leave.as_mut().and_then(|leave| leave.pending.take());
+        if let Some(pending) = pending {
+            pending.answer(Ok(answer));
         }
         self.vm.journal.line(Level::Info, format_args!("{away} processes are away"));
     }

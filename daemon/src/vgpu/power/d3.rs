@@ -21,8 +21,8 @@ use log::Level;
 use serde_json::json;
 
 use crate::vgpu::control::deferred::Deferred;
-use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::OrderError;
+use crate::vgpu::control::orders::PendingOrder;
 use crate::vgpu::counters::count;
 use crate::vgpu::doorbells::room::connected_on;
 use crate::vgpu::engines::device_moves::is_free;
@@ -44,7 +44,7 @@ pub enum State {
     #[default]
     D0,
     /// On the way to D3: these suspends are not reported yet, and these orders wait for it.
-    Leaving(Vec<Suspending>, Vec<Errand>),
+    Leaving(Vec<Suspending>, Vec<PendingOrder>),
     /// Off: no engine process runs.
     D3,
 }
@@ -98,10 +98,10 @@ impl Transitions<'_> {
         }
     }
 
-    /// Begins to go to D3. `errand` is answered when it is there.
-    pub(in crate::vgpu) fn enter_d3(&mut self, errand: Option<Errand>) {
+    /// Begins to go to D3. `pending` is answered when it is there.
+    pub(in crate::vgpu) fn enter_d3(&mut self, pending: Option<PendingOrder>) {
         if self.vm.freeze.is_stopping() {
-            return errand.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
+            return pending.into_iter().for_each(|pending| pending.answer(Err(standing_still())));
         }
         match &mut self.power.state {
             State::D0 => {
@@ -115,12 +115,12 @@ impl Transitions<'_> {
                         |held| held.by_power = true,
                     ));
                 }
-                self.power.state = State::Leaving(suspends, errand.into_iter().collect());
+                self.power.state = State::Leaving(suspends, pending.into_iter().collect());
             }
-            State::Leaving(_, errands) => errands.extend(errand),
+            State::Leaving(_, waiting) => waiting.extend(pending),
             State::D3 => {
-                if let Some(errand) = errand {
-                    errand.answer(Ok(json!({ "power": self.power.name() })));
+                if let Some(pending) = pending {
+                    pending.answer(Ok(json!({ "power": self.power.name() })));
                 }
             }
         }
@@ -134,14 +134,14 @@ impl Transitions<'_> {
             return;
         }
         // First, since what engines report at their end is looked at as ever.
-        let State::Leaving(_, errands) = std::mem::replace(&mut self.power.state, State::D3) else { return };
+        let State::Leaving(_, pending) = std::mem::replace(&mut self.power.state, State::D3) else { return };
         count(&self.vm.counters.d3_transitions);
         for at in self.vm.engines.addresses() {
             self.vm.doorbells().1.disconnect_all(at);
             self.park_engine(at);
         }
-        for errand in errands {
-            errand.answer(Ok(json!({ "power": self.power.name() })));
+        for pending in pending {
+            pending.answer(Ok(json!({ "power": self.power.name() })));
         }
         // An engine that has ended has let go of everything.
         Deferred::of(self.vm).run_pending();
@@ -173,10 +173,10 @@ impl Transitions<'_> {
     pub(in crate::vgpu) fn leave_d3(&mut self) -> bool {
         match std::mem::replace(&mut self.power.state, State::D0) {
             State::D0 => return false,
-            State::Leaving(_, errands) => {
-                for errand in errands {
+            State::Leaving(_, pending) => {
+                for pending in pending {
                     let text = "a guest has work, and has woken it".to_owned();
-                    errand.answer(Err(OrderError::Refused(text)));
+                    pending.answer(Err(OrderError::Refused(text)));
                 }
             }
             State::D3 => {}
@@ -197,8 +197,8 @@ impl Transitions<'_> {
         if !matches!(self.power.state, State::Leaving(..)) {
             return;
         }
-        let State::Leaving(_, errands) = std::mem::replace(&mut self.power.state, State::D0) else { return };
-        errands.into_iter().for_each(|errand| errand.answer(Err(standing_still())));
+        let State::Leaving(_, pending) = std::mem::replace(&mut self.power.state, State::D0) else { return };
+        pending.into_iter().for_each(|pending| pending.answer(Err(standing_still())));
         for (context, handle) in self.vm.objects.all_contexts() {
             Submission::of(self.vm).unhold(context, handle, |held| held.by_power = false);
         }

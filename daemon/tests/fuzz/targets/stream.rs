@@ -13,7 +13,7 @@ use campanile_daemon::migration::endpoint::adopt;
 use campanile_daemon::migration::error::MigrationError;
 use campanile_daemon::migration::id::BundleId;
 use campanile_daemon::migration::local_fill::Contents;
-use campanile_daemon::migration::settings::Patience;
+use campanile_daemon::migration::settings::Timeouts;
 use campanile_daemon::migration::stage::Staged;
 use campanile_daemon::migration::target::arrivals::Arrivals;
 use campanile_daemon::migration::target::arrivals::Claim;
@@ -58,12 +58,12 @@ impl Target {
         let config = config(SMALL);
         let arriving = Arc::new(Arriving::of(&config, Vec::new(), None));
         // Nobody here is slow.
-        let patience = Patience {
+        let timeouts = Timeouts {
             message: Duration::from_secs(10),
             answer: Duration::from_millis(1),
             claim: Duration::from_millis(1),
         };
-        let arrivals = Arrivals::without_door(vec![Arc::clone(&arriving)], patience).unwrap();
+        let arrivals = Arrivals::without_door(vec![Arc::clone(&arriving)], timeouts).unwrap();
         let (named, claims, came) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (lines, threads) = (Lines::default(), Mutex::default());
         Arc::new(Self { config, arriving, arrivals, named, claims, came, lines, threads })

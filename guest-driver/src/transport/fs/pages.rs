@@ -71,7 +71,7 @@ impl Registrar {
         Ok(match ParkedReads::new(for_ring) {
             Ok(reads) => Self::Ring(reads),
             Err(error) => {
-                log::info!("io_uring is not to be had ({error}): helper processes hold reads instead");
+                log::info!("io_uring is not available ({error}): helper processes hold reads instead");
                 Self::Helpers(file)
             }
         })

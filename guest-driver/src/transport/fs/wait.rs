@@ -63,7 +63,7 @@ impl Completion for Pending {
     }
 
     fn is_done(&self) -> bool {
-        // Whoever then waits is told what went wrong.
+        // A thread that then waits is told what went wrong.
         self.ask(Duration::ZERO).unwrap_or(true)
     }
 }

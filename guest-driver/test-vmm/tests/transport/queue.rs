@@ -15,7 +15,7 @@ use crate::bench;
 use crate::fake_device::FakeDevice;
 use crate::plain;
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
 fn frames(tag: &[u8; 4]) -> Vec<u8> {
     [tag.as_slice(), &[0; 60]].concat()
@@ -35,7 +35,7 @@ fn many_threads_share_the_ring_in_every_mode() {
                         scope.spawn(move || {
                             for round in 0..300 {
                                 let fence = (round % 2 == 0).then_some(thread);
-                                context.submit(&frames(b"WORK"), fence).unwrap().wait(PATIENCE).unwrap();
+                                context.submit(&frames(b"WORK"), fence).unwrap().wait(TIMEOUT).unwrap();
                             }
                         });
                     }
@@ -54,11 +54,11 @@ fn answers_come_in_any_order() {
     let held: Vec<_> = (0..20_u8).map(|ring| context.submit(&frames(b"HOLD"), Some(ring)).unwrap()).collect();
     std::thread::scope(|scope| {
         for submission in &held {
-            scope.spawn(move || submission.wait(PATIENCE).unwrap());
+            scope.spawn(move || submission.wait(TIMEOUT).unwrap());
         }
         std::thread::sleep(Duration::from_millis(20));
         assert!(held.iter().all(|submission| !submission.is_done()));
-        context.submit(&frames(b"FREE"), None).unwrap().wait(PATIENCE).unwrap();
+        context.submit(&frames(b"FREE"), None).unwrap().wait(TIMEOUT).unwrap();
     });
     assert!(held.iter().all(|submission| submission.is_done()));
     held[3].wait(None).unwrap();
@@ -74,10 +74,10 @@ fn who_sleeps_for_long_wakes_the_others() {
         scope.spawn(|| held.wait(None).unwrap());
         std::thread::sleep(Duration::from_millis(20));
         for _ in 0..200 {
-            context.submit(&frames(b"WORK"), None).unwrap().wait(PATIENCE).unwrap();
+            context.submit(&frames(b"WORK"), None).unwrap().wait(TIMEOUT).unwrap();
         }
         assert!(!held.is_done());
-        context.submit(&frames(b"FREE"), None).unwrap().wait(PATIENCE).unwrap();
+        context.submit(&frames(b"FREE"), None).unwrap().wait(TIMEOUT).unwrap();
     });
 }
 
@@ -104,7 +104,7 @@ fn a_wait_ends_in_time_and_can_be_taken_up_again() {
                 let early = held.wait(Some(Duration::from_millis(30)));
                 assert!(matches!(early, Err(TransportError::Timeout { what: "SUBMIT_3D", .. })), "{early:?}");
                 all_early.wait();
-                held.wait(PATIENCE).unwrap();
+                held.wait(TIMEOUT).unwrap();
             });
         }
         all_early.wait();
@@ -132,7 +132,7 @@ fn refusals_carry_command_and_reason() {
     let context = bench.vm.open("test").unwrap();
     let failed = context.submit(&frames(b"FAIL"), Some(5)).unwrap();
     for _ in 0..2 {
-        let error = failed.wait(PATIENCE).unwrap_err();
+        let error = failed.wait(TIMEOUT).unwrap_err();
         assert_eq!(error.to_string(), "SUBMIT_3D was refused: invalid parameter");
         assert!(matches!(error, TransportError::Refused { refusal: Refusal::InvalidParameter, .. }));
     }
@@ -145,7 +145,7 @@ fn frames_have_a_longest_length_and_timelines_an_end() {
         &VmOptions { pages: PageLayout::Scattered { run_pages: 1 }, ..VmOptions::default() },
     );
     let context = bench.vm.open("test").unwrap();
-    context.submit(&vec![1; 128 * 1024], Some(63)).unwrap().wait(PATIENCE).unwrap();
+    context.submit(&vec![1; 128 * 1024], Some(63)).unwrap().wait(TIMEOUT).unwrap();
     assert!(matches!(context.submit(&vec![1; 128 * 1024 + 1], None), Err(TransportError::Size { .. })));
     assert!(matches!(context.submit(&[], None), Err(TransportError::Size { .. })));
     assert!(matches!(context.submit(b"WORK", Some(64)), Err(TransportError::RingIndex { .. })));
@@ -177,7 +177,7 @@ fn a_hundred_thousand_commands_leave_nothing_behind() {
                     let submission = context.submit(&frames(b"WORK"), Some(1)).unwrap();
                     // Most are not waited for: the next command takes them off the ring.
                     if round % 8 == 0 {
-                        submission.wait(PATIENCE).unwrap();
+                        submission.wait(TIMEOUT).unwrap();
                     }
                     if round % 1000 == 0 {
                         let blob = context.create_blob(BlobMemory::Vram, 4096).unwrap();
@@ -188,7 +188,7 @@ fn a_hundred_thousand_commands_leave_nothing_behind() {
             });
         }
     });
-    context.submit(&frames(b"WORK"), None).unwrap().wait(PATIENCE).unwrap();
+    context.submit(&frames(b"WORK"), None).unwrap().wait(TIMEOUT).unwrap();
     assert_eq!((bench.vm.free_descriptors(), bench.vm.free_ram_pages(), open_files()), before);
     assert!(context.commands_sent() > 100_000);
 }

@@ -96,7 +96,7 @@ pub fn run(
         anyhow::ensure!(wrong == 0, "WRONG FRAME {number}: {wrong} words of the trail");
         progress.frames.fetch_add(1, Ordering::Relaxed);
         if animation.tells {
-            // Whoever reads this has a clock that goes on while this VM stands still.
+            // The reader of this has a clock that goes on while this VM stands still.
             #[cfg(feature = "test-vmm")]
             let _section = Section::enter();
             println!("frame {number}");

@@ -19,7 +19,7 @@ use rustix::process::waitid;
 use super::settings::Containment;
 
 /// How long a process whose channel is closed may take to be gone.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How a process ended whose channel is closed, in words. It is not reaped by that.
 pub(in crate::adapter) fn ending(child: &Child, containment: &Containment) -> String {
@@ -31,7 +31,7 @@ pub(in crate::adapter) fn ending(child: &Child, containment: &Containment) -> St
 /// None where it is still there.
 fn status_of(pid: Pid) -> Option<ExitStatus> {
     let ends = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    let timeout = Timespec::try_from(PATIENCE).unwrap_or_default();
+    let timeout = Timespec::try_from(TIMEOUT).unwrap_or_default();
     poll(&mut [PollFd::new(&ends, PollFlags::IN)], Some(&timeout)).ok()?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let status = waitid(WaitId::Pid(pid), options).ok()??;

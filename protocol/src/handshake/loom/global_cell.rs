@@ -34,7 +34,7 @@ fn two_rings_one_cell<W: Modelled>() {
         });
         let mut seen = [0, 0];
         if doorbell::take_global(&*cell) != 0 {
-            seen = [0, 1].map(|index| doorbell::glance(&*pointers[index]));
+            seen = [0, 1].map(|index| doorbell::recheck(&*pointers[index]));
         }
         for ring in rings {
             ring.join().unwrap();
@@ -44,7 +44,7 @@ fn two_rings_one_cell<W: Modelled>() {
         for index in 0..2 {
             let named = left & !GLOBAL_HIDDEN == index as u64 + 1;
             if named || left & GLOBAL_HIDDEN != 0 {
-                seen[index] = doorbell::glance(&*pointers[index]);
+                seen[index] = doorbell::recheck(&*pointers[index]);
             }
         }
         assert_eq!(seen, [1, 1], "a ring hid another");

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The pause that a live move aims at.
 const AIM: Duration = Duration::from_millis(100);
 /// When a live move pauses whatever is left.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long an innocent guest is watched where nothing else sets the time.
 const WATCH: Duration = Duration::from_secs(3);
 
@@ -90,7 +90,7 @@ fn migrate(vm: &Arc<LoopbackVm>, hosts: &Hosts, from: usize, live: bool) -> anyh
     let after_pass = |_: &_| {
         std::thread::sleep(LOOK);
         match hosts.is_nearly_there(from, AIM) {
-            Ok(false) if begun.elapsed() < PATIENCE => Next::Again,
+            Ok(false) if begun.elapsed() < TIMEOUT => Next::Again,
             Ok(_) => Next::Stop,
             Err(error) => {
                 failure = Some(error);

@@ -11,14 +11,14 @@ use rustix::pipe::pipe;
 
 use super::Direction;
 use super::Done;
-use super::Patience;
+use super::Timeouts;
 use super::Transfer;
 use super::receive;
 use super::send;
 use crate::frontend::vhost::saved::MAX_STATE;
 
-const SHORT: Patience = Patience { step: Duration::from_millis(20), whole: Duration::from_secs(60) };
-const LONG: Patience = Patience { step: Duration::from_secs(60), whole: Duration::from_secs(60) };
+const SHORT: Timeouts = Timeouts { step: Duration::from_millis(20), whole: Duration::from_secs(60) };
+const LONG: Timeouts = Timeouts { step: Duration::from_secs(60), whole: Duration::from_secs(60) };
 
 fn ends() -> (File, File) {
     let (reader, writer) = pipe().unwrap();
@@ -58,7 +58,7 @@ fn front_end_that_stalls_is_given_up() {
 fn front_end_that_dribbles_is_given_up() {
     let (reader, mut writer) = ends();
     let dribble = thread::spawn(move || while writer.write_all(b"C").is_ok() {});
-    let whole = Patience { whole: Duration::from_millis(50), ..LONG };
+    let whole = Timeouts { whole: Duration::from_millis(50), ..LONG };
     let ended = receive(&reader, whole).unwrap_err();
     drop(reader);
     dribble.join().unwrap();

@@ -113,7 +113,7 @@ fn the_operator_hears_when_all_have_gone_with_all_that_they_had() {
     world.session.destroy_context(FrontContext::new(1)).unwrap();
     world.look();
     let is_open =
-        |world: &World| world.session.away.leave.as_ref().is_some_and(|leave| leave.errand.is_some());
+        |world: &World| world.session.away.leave.as_ref().is_some_and(|leave| leave.pending.is_some());
     assert!(is_open(&world), "its resources are there still");
     world.session.blobs().unref_blob(1).unwrap();
     world.session.blobs().unref_blob(BLOB + 1).unwrap();
@@ -140,7 +140,7 @@ fn a_process_that_does_not_park_in_time_loses_its_device_and_has_a_moment_to_clo
     world.pass(LIMIT / 2);
     assert!(!world.is_active(1) && !world.is_active(2));
     assert!(!is_away(&world, 2) && is_away(&world, gone.of));
-    let waits = |world: &World| world.session.away.leave.as_ref().unwrap().errand.is_some();
+    let waits = |world: &World| world.session.away.leave.as_ref().unwrap().pending.is_some();
     assert!(waits(&world), "they have a moment");
     // What it gives up now is gone.
     close(&mut world, &holds);

@@ -213,6 +213,6 @@ fn what_a_process_does_not_make_again_is_freed_and_what_it_gave_up_since_holds_n
     }
     world.session.destroy_context(FrontContext::new(7)).unwrap();
     world.look();
-    assert!(world.session.away.leave.as_ref().unwrap().errand.is_none(), "all have gone");
+    assert!(world.session.away.leave.as_ref().unwrap().pending.is_none(), "all have gone");
     assert_eq!(world.session.away.kept.len(), 2);
 }

@@ -26,7 +26,7 @@ pub struct Candidate {
 #[derive(Debug, Clone)]
 pub struct Plan {
     free: Ranges,
-    /// Whoever goes first comes first.
+    /// In the order in which they go.
     candidates: Vec<Candidate>,
 }
 
@@ -76,7 +76,7 @@ impl Plan {
                 candidate.offset < start + size && start < candidate.offset + candidate.size
             })
         };
-        // Whoever is not in the way after all stays.
+        // What is not in the way after all stays.
         let (victims, spared): (Vec<Candidate>, Vec<Candidate>) = left.into_iter().partition(overlaps);
         for candidate in spared {
             self.free.reserve(candidate.offset, candidate.size);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever leaves was allowed to, and the room is there then.
+        /// What leaves was allowed to, and the room is there then.
         #[test]
         fn a_plan_keeps_its_word(
             sizes in proptest::collection::vec((1u64..8, 0u32..3, 0u64..5), 1..20),

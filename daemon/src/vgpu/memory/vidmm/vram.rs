@@ -232,7 +232,7 @@ impl VideoMemory {
         &self.mapping
     }
 
-    /// What is written to it. Whoever stores through [`Self::mapping`] tells it, afterwards.
+    /// What is written to it. A caller that stores through [`Self::mapping`] tells it, afterwards.
     pub fn tracker(&self) -> &Arc<Tracker> {
         &self.tracker
     }

@@ -1,13 +1,13 @@
 //! What the operator asks of a vGPU, done.
 
 use super::session::Session;
-use crate::vgpu::control::errands::as_answer;
-use crate::vgpu::control::errands::describe;
-use crate::vgpu::control::errands::engines_that_hear;
+use crate::vgpu::control::answers::as_answer;
+use crate::vgpu::control::answers::describe;
+use crate::vgpu::control::answers::engines_that_hear;
 use crate::vgpu::control::history::history;
 use crate::vgpu::control::orders::Answer;
-use crate::vgpu::control::orders::Errand;
 use crate::vgpu::control::orders::Order;
+use crate::vgpu::control::orders::PendingOrder;
 use crate::vgpu::control::tuning::Tuning;
 use crate::vgpu::power::freeze::standing_still;
 use crate::vgpu::tdr::liveness_checks::Watch;
@@ -34,22 +34,22 @@ fn tune(session: &mut Session, tuning: Tuning) -> Answer {
 
 impl Session {
     /// The operator has asked for something.
-    pub(super) fn run_errands(&mut self) {
-        for errand in self.vm.config.orders.take() {
-            self.obey(errand);
+    pub(super) fn run_orders(&mut self) {
+        for pending in self.vm.config.orders.take() {
+            self.obey(pending);
         }
     }
 
-    fn obey(&mut self, errand: Errand) {
+    fn obey(&mut self, pending: PendingOrder) {
         let only_looks =
-            matches!(errand.order, Order::Describe | Order::Engines | Order::History(_) | Order::Tune(_));
+            matches!(pending.order, Order::Describe | Order::Engines | Order::History(_) | Order::Tune(_));
         if self.vm.freeze.is_stopping() && !only_looks {
-            return errand.answer(Err(standing_still()));
+            return pending.answer(Err(standing_still()));
         }
-        let answer = match errand.order {
+        let answer = match pending.order {
             // Answered when it is there.
-            Order::EnterD3 => return self.power().enter_d3(Some(errand)),
-            Order::Leave(limit) => return self.hotplug().leave(errand, limit),
+            Order::EnterD3 => return self.power().enter_d3(Some(pending)),
+            Order::Leave(limit) => return self.hotplug().leave(pending, limit),
             Order::Stay => self.hotplug().stay(),
             Order::Describe => describe(&self.vm, self.power.name()),
             Order::Engines => as_answer(&engines_that_hear(&self.vm)),
@@ -75,6 +75,6 @@ impl Session {
                 Ok(json!({ "power": self.power.name() }))
             }
         };
-        errand.answer(answer);
+        pending.answer(answer);
     }
 }
