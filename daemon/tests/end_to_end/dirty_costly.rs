@@ -97,6 +97,7 @@ fn dirty_03_lm_15_costly_tracking_says_so_and_begins_when_a_migration_prepares()
     let _silent = UnixListener::bind(&door).unwrap();
     migrate(&hosts, Some(&format!("unix:{}", door.display())));
     until("tracking", || is_on(&hosts, 0));
+    until("the first step", || !steps(&progress(&hosts, 0)).is_empty());
     assert_eq!(passes(&hosts, 0), 0, "nothing was sent");
     let begun = steps(&progress(&hosts, 0));
     assert!(begun.len() == 1 && begun[0].0 == "begin" && begun[0].1 >= VRAM, "{begun:?}");

@@ -32,6 +32,7 @@ use crate::vulkan::options::Executor;
 use crate::vulkan::pipeline::Compiler;
 
 const ONE_INSTANCE: &str = "slices run on one device instance";
+const COMPILED_BESIDE: &str = "dispatches wait for kernels that are compiled";
 
 /// What is open.
 pub(super) struct Opened {
@@ -104,14 +105,14 @@ fn open_compute(start: &Start, code: Option<CodeStart>) -> Result<OpenedCompute,
     let cache = code.and_then(|code| code.find(driver.info()));
     let is_local = matches!(start.local, Local::Device(_));
     let copier = is_local.then(|| elsewhere(|| another(&driver))).transpose()?;
-    let apart = open_compilers(&driver, cache.is_some())?;
+    let apart = open_compilers(&driver, cache.is_some());
     let (mut driver, secondary) = open_instances(driver, slice)?;
     let test = || {
         thread::scope(|scope| {
             // Meanwhile, on another CPU.
             let others = scope.spawn(|| {
                 let compilers = apart.into_iter().map_while(|apart| {
-                    open_another(apart, "dispatches wait for kernels that are compiled")
+                    open_another(apart, COMPILED_BESIDE)
                         .as_ref()
                         .map(Driver::compiler)
                 });
@@ -157,12 +158,16 @@ fn has_two_instances(executor: Executor, slice: Duration) -> bool {
 }
 
 /// Devices for what compiles beside work, where the driver would make work wait: it compiles on the thread of a device's queue, and finds
-/// for one device what it has compiled for another.
-fn open_compilers(driver: &Driver, has_cache: bool) -> Result<Vec<Driver>, StartError> {
+/// for one device what it has compiled for another. None where they cannot be had.
+fn open_compilers(driver: &Driver, has_cache: bool) -> Vec<Driver> {
     if !has_cache || driver.executor() != Executor::Cpu {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    elsewhere(|| nicely(|| (0..compiling::threads()).map(|_| another(driver)).collect()))
+    let opened = elsewhere(|| nicely(|| (0..compiling::threads()).map(|_| another(driver)).collect()));
+    opened.unwrap_or_else(|error| {
+        log::warn!("{COMPILED_BESIDE}: {error}");
+        Vec::new()
+    })
 }
 
 /// Makes another device ready to be sealed; a node goes on without it where it cannot be had, which has the consequence `without`.
