@@ -201,7 +201,7 @@ mod tests {
         let policy = Policy { compile_timeout: Duration::ZERO, ..Policy::default() };
         let mut session = restored(Config { policy, ..startable() });
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
-        // The buffers behind it are innocent.
+        // The one behind it is innocent.
         for (number, context) in [(4, OWNER), (5, GuestProcess::new(1))] {
             let kernel = PendingKernel::new(Origin { context, ..origin }, Handle(number), number);
             session.vm.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
@@ -211,6 +211,8 @@ mod tests {
             |of: GuestProcess| session.vm.objects.processes[&of].offences.ages(Instant::now()).len();
         assert_eq!((offences(OWNER), offences(GuestProcess::new(1))), (1, 0));
         assert_eq!(counted(&session.vm.counters.engines_reset), 1);
+        let left = &session.vm.engines[COPY.index()].compiling;
+        assert_eq!(left.values().map(|kernel| kernel.number).collect::<Vec<_>>(), [5], "and is compiled");
     }
 
     #[test]
