@@ -111,11 +111,9 @@ fn open_compute(start: &Start, code: Option<CodeStart>) -> Result<OpenedCompute,
         thread::scope(|scope| {
             // Meanwhile, on another CPU.
             let others = scope.spawn(|| {
-                let compilers = apart.into_iter().map_while(|apart| {
-                    open_another(apart, COMPILED_BESIDE)
-                        .as_ref()
-                        .map(Driver::compiler)
-                });
+                let compilers = apart
+                    .into_iter()
+                    .map_while(|apart| open_another(apart, COMPILED_BESIDE).as_ref().map(Driver::compiler));
                 (secondary.and_then(|secondary| open_another(secondary, ONE_INSTANCE)), compilers.collect())
             });
             driver.self_test().map_err(|e| refused(&e))?;
