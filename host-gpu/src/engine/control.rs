@@ -91,7 +91,7 @@ impl Control {
                 self.commands.send(Command::RemoveSegment(serial, SegmentId(segment)));
                 None
             }
-            // Answered by the thread that compiles.
+            // Answered by the threads that compile.
             Request::CreateKernel { kernel, language, entry, alone } => {
                 let create = Create { kernel, language, entry, bytes: received.bytes, alone };
                 let is_asked = self.order(Order::Create(create));
@@ -115,7 +115,7 @@ impl Control {
         }
     }
 
-    /// Has the thread that compiles do it, where there is one.
+    /// Has a thread that compiles do it, where there are any.
     fn order(&self, order: Order) -> bool {
         match &self.compiler {
             Some(compiler) => {

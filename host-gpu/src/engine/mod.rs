@@ -4,7 +4,7 @@
 //!   daemon                         engine process (`campanile engine`)
 //!   ──────                         ───────────────────────────────────
 //!   channel (socket) ────────────▶ control thread: segments, moves ────┐ commands
-//!                                     └─▶ compiler's thread: kernels ──┤
+//!                                     └─▶ compiler threads: kernels ───┤
 //!                                  secondary pipelines' thread ────────┤
 //!   shared block ────────────────▶ execution thread ◀──────────────────┘
 //!     doorbell slots, tables         watch ▶ collect rings ▶ fetch ▶ run buffer ▶ fence
