@@ -8,8 +8,8 @@
 //! Orders of one kernel are answered in the order in which they came; which of two other answers comes first is not said.
 //!
 //! A CPU driver compiles on the thread of the device's queue, at the first dispatch. Where it keeps what it has compiled, each of these
-//! threads has a device of its own, and compiles there first: for the one that work runs on the driver then finds it, in a
-//! hundredth of the time that work would have had to wait. Between two kernels one of them looks what the driver has written.
+//! threads has a device of its own, and compiles there first: for the one that work runs on the driver then finds it, which
+//! is all that work waits for. Between two kernels one of them looks what the driver has written.
 
 use std::io;
 use std::sync::Arc;
