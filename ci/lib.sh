@@ -44,7 +44,7 @@ stage() {
         failed_stages+=("$name")
         {
             printf -- '-- %s (%s MiB of memory free, %s MiB of disk)\n' "$name" "$(room_of_memory)" "$(room_on_disk)"
-            grep -a -E -A 4 '^error|FAIL' "$scratch/stage" | tail -n 30 || tail -n 10 "$scratch/stage"
+            grep -a -E -A 4 '^error|FAIL' "$scratch/stage" | tail -n 30 || tail -n 40 "$scratch/stage"
         } >>"$scratch/remarks"
     fi
     printf '== %s: %s, %d s\n' "$name" "$verdict" $((SECONDS - started))

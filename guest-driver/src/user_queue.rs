@@ -134,6 +134,14 @@ impl UserQueue {
         self.context.shared()
     }
 
+    /// Whether its doorbell is connected now. Where it is not, as after its engine fell asleep, the next submission connects it.
+    pub fn is_connected(&self) -> bool {
+        let page = self.context.shared().control.page();
+        let status = page.word(self.bell.status_offset).map(|word| word.load(Ordering::Acquire));
+        let status = status.and_then(DoorbellStatus::from_word);
+        matches!(status, Some(DoorbellStatus::Connected | DoorbellStatus::ConnectedNotify))
+    }
+
     /// Control messages sent because the doorbell was not connected.
     pub fn reconnects(&self) -> u64 {
         self.reconnects
