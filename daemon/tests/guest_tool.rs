@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_fault_layer::faults::Faults;
 use campanile_guest::selftest::check::Check;
 use campanile_guest::selftest::checks;
 use campanile_guest::target::Machine;
@@ -51,10 +52,25 @@ impl Daemon {
         Self::serve(folder, &["--vgpu", &vgpu], arguments)
     }
 
+    /// With engines on a Vulkan device that imports no host memory.
+    fn without_imports() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let faults = Faults::install(folder.path()).unwrap();
+        faults.hide(&["VK_EXT_external_memory_host"]).unwrap();
+        let socket = folder.path().join("a.sock");
+        let vgpu = ["--vram", "64M", "--socket", socket.to_str().unwrap()];
+        Self::serve_with(folder, &faults.environment(), &vgpu, &[])
+    }
+
     fn serve(folder: TempDir, vgpu: &[&str], arguments: &[&str]) -> Self {
+        Self::serve_with(folder, &[], vgpu, arguments)
+    }
+
+    fn serve_with(folder: TempDir, under: &[(&str, String)], vgpu: &[&str], arguments: &[&str]) -> Self {
         let socket = folder.path().join("a.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
         command.arg("serve").args(vgpu).args(arguments);
+        command.envs(under.iter().map(|(name, value)| (name, value)));
         let daemon = Self { child: command.spawn().unwrap(), folder };
         until("the daemon listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
         daemon
@@ -91,6 +107,11 @@ fn the_suite_holds_on_loopback() {
 #[test]
 fn the_suite_holds_without_a_window() {
     all_hold(&Daemon::start(&["--no-window"]));
+}
+
+#[test]
+fn the_suite_holds_where_what_kernels_bind_is_copied_to_the_device_and_back() {
+    all_hold(&Daemon::without_imports());
 }
 
 /// A VM whose device is a virtiofs one.

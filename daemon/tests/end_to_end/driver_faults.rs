@@ -166,21 +166,36 @@ fn an_engine_whose_driver_fails_a_call_at_its_start_says_which_and_the_next_one_
 
 #[test]
 fn a_driver_without_what_engines_need_serves_no_kernels_and_says_why_and_copies_go_on() {
-    for name in ["VK_EXT_external_memory_host", "VK_EXT_robustness2"] {
+    let layered = Layered::new();
+    layered.faults.hide(&["VK_EXT_robustness2"]).unwrap();
+    // In the sandbox, too, where the layer may read and not write.
+    let daemon = Daemon::changed(&["vram=64M"], &["--local-memory", "host"], |it| layered.under(it));
+    let vm = daemon.vm(0);
+    let device = Device::open(vm.open("test").unwrap()).unwrap();
+    let refused = device.create_context(Node::Compute).map(drop);
+    let is_refused = matches!(refused, Err(DriverError::Refused { status: Status::NotSupported, .. }));
+    assert!(is_refused, "{refused:?}");
+    assert!(layered.said().contains(" lacks VK_EXT_robustness2"), "{}", layered.said());
+    let mut copies = Guest::on(device, Node::Copy);
+    let buffer = copies.device.create_local_buffer(MIB).unwrap();
+    copies.run(&fill(buffer.va(), buffer.size(), 5));
+    assert!(copies.is_all(&buffer, 5));
+}
+
+#[test]
+fn a_driver_that_imports_no_host_memory_serves_by_copies_wherever_local_memory_lies() {
+    for place in ["host", "device"] {
         let layered = Layered::new();
-        layered.faults.hide(&[name]).unwrap();
-        // In the sandbox, too, where the layer may read and not write.
-        let daemon = Daemon::changed(&["vram=64M"], &["--local-memory", "host"], |it| layered.under(it));
+        layered.faults.hide(&["VK_EXT_external_memory_host"]).unwrap();
+        let daemon = Daemon::changed(&["vram=64M"], &["--local-memory", place], |it| layered.under(it));
         let vm = daemon.vm(0);
-        let device = Device::open(vm.open("test").unwrap()).unwrap();
-        let refused = device.create_context(Node::Compute).map(drop);
-        let is_refused = matches!(refused, Err(DriverError::Refused { status: Status::NotSupported, .. }));
-        assert!(is_refused, "{name}: {refused:?}");
-        assert!(layered.said().contains(&format!(" lacks {name}")), "{}", layered.said());
-        let mut copies = Guest::on(device, Node::Copy);
-        let buffer = copies.device.create_local_buffer(MIB).unwrap();
-        copies.run(&fill(buffer.va(), buffer.size(), 5));
-        assert!(copies.is_all(&buffer, 5), "{name}");
+        let mut workers = [(); 2].map(|()| worked(&vm).unwrap());
+        for worker in workers.iter_mut().rev() {
+            worker.work().unwrap();
+        }
+        assert!(workers.iter_mut().all(Worker::is_right), "{place}");
+        let said = layered.said();
+        assert!(said.contains("imports no host memory: what kernels bind is copied"), "{place}: {said}");
     }
 }
 

@@ -30,7 +30,7 @@ const fn entry(name: &'static str, failures: &'static [VkResult]) -> Entry {
 }
 
 /// All of them.
-pub const ENTRIES: [Entry; 28] = [
+pub const ENTRIES: [Entry; 29] = [
     entry("vkCreateInstance", &[HOST, DEVICE, UNINITIALISED]),
     entry("vkEnumeratePhysicalDevices", &[HOST, DEVICE, UNINITIALISED]),
     entry("vkEnumerateDeviceExtensionProperties", &[HOST, DEVICE]),
@@ -40,6 +40,7 @@ pub const ENTRIES: [Entry; 28] = [
     entry("vkGetSemaphoreCounterValue", &[HOST, DEVICE, LOST]),
     entry("vkWaitSemaphores", &[HOST, DEVICE, LOST]),
     entry("vkAllocateMemory", &[HOST, DEVICE, TOO_MANY, FOREIGN]),
+    entry("vkMapMemory", &[HOST, DEVICE, VkResult::ERROR_MEMORY_MAP_FAILED]),
     entry("vkGetMemoryHostPointerPropertiesEXT", &[HOST, FOREIGN]),
     entry("vkGetMemoryFdKHR", &[HOST, TOO_MANY]),
     entry("vkGetMemoryFdPropertiesKHR", &[HOST, FOREIGN]),

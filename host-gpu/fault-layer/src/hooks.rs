@@ -78,6 +78,9 @@ hooks! {
         (device: vk::Device, info: *const vk::SemaphoreWaitInfo<'_>, timeout: u64);
     allocate_memory "vkAllocateMemory" PFN_vkAllocateMemory
         (device: vk::Device, info: *const vk::MemoryAllocateInfo<'_>, allocator: Allocator<'_>, made: *mut vk::DeviceMemory);
+    map_memory "vkMapMemory" PFN_vkMapMemory
+        (device: vk::Device, memory: vk::DeviceMemory, offset: vk::DeviceSize, size: vk::DeviceSize,
+         flags: vk::MemoryMapFlags, data: *mut *mut c_void);
     get_memory_host_pointer_properties "vkGetMemoryHostPointerPropertiesEXT" PFN_vkGetMemoryHostPointerPropertiesEXT
         (device: vk::Device, handle: vk::ExternalMemoryHandleTypeFlags, pointer: *const c_void,
          properties: *mut vk::MemoryHostPointerPropertiesEXT<'_>);

@@ -102,6 +102,9 @@ fn open_compute(start: &Start, code: Option<CodeStart>) -> Result<OpenedCompute,
     let refused = |error: &dyn std::fmt::Display| StartError::Node(error.to_string());
     let slice = Duration::from_micros(start.slice_microseconds);
     let driver = open_driver(start)?;
+    if driver.copies_memory() {
+        log::warn!("{}: the device imports no host memory: what kernels bind is copied to it and back", driver.info());
+    }
     let cache = code.and_then(|code| code.find(driver.info()));
     let is_local = matches!(start.local, Local::Device(_));
     let copier = is_local.then(|| elsewhere(|| another(&driver))).transpose()?;
@@ -131,7 +134,8 @@ fn open_compute(start: &Start, code: Option<CodeStart>) -> Result<OpenedCompute,
 /// there already, and all devices have them in common; those of the two devices' queues, which tell them what comes next,
 /// start here, and are to have a CPU at once.
 fn open_instances(driver: Driver, slice: Duration) -> Result<(Driver, Option<Driver>), StartError> {
-    if !has_two_instances(driver.executor(), slice) {
+    // What one writes the other is to see, which copies of memory do not.
+    if driver.copies_memory() || !has_two_instances(driver.executor(), slice) {
         return Ok((driver, None));
     }
     let instances = elsewhere(|| {

@@ -139,7 +139,11 @@ impl Buffer {
             self.show_progress(space);
             match packet {
                 Packet::Nop => {}
-                Packet::Barrier => finish(node)?,
+                Packet::Barrier => {
+                    if let Node::Compute(compute) = node {
+                        compute.drain().map_err(Stop::fault)?;
+                    }
+                }
                 Packet::Copy(copy) => {
                     transfer::check_copy(&copy).map_err(Stop::fault)?;
                     finish(node)?;
@@ -202,6 +206,12 @@ impl Buffer {
                     let word = place.word(0).ok_or(Stop::Fault(Fault::PageFault, fence.va))?;
                     if word.load(Ordering::Acquire) < fence.value {
                         return Ok(Step::Blocked);
+                    }
+                    // Dispatches from here on see what was stored before the fence was signalled.
+                    if let Node::Compute(compute) = node
+                        && compute.copies_memory()
+                    {
+                        compute.finish().map_err(Stop::fault)?;
                     }
                 }
                 Packet::Timestamp(timestamp) => {

@@ -367,8 +367,20 @@ impl ComputeNode {
         Fault::Driver
     }
 
-    /// Waits until all that was started is done and its stores are visible.
+    /// Whether the device works on copies of memory: what others write is seen after [`Self::finish`] only.
+    pub fn copies_memory(&self) -> bool {
+        self.instances.iter().any(DeviceInstance::copies_memory)
+    }
+
+    /// Waits until all that was started is done and its stores are visible, and has what is started next see the stores of others.
     pub fn finish(&mut self) -> Result<(), Fault> {
+        self.drain()?;
+        let mut settled = self.instances.iter_mut().map(|instance| instance.driver().settle());
+        settled.find_map(Result::err).map_or(Ok(()), |error| Err(self.lose(&error)))
+    }
+
+    /// Waits until all that was started is done; what is started next sees its stores.
+    pub fn drain(&mut self) -> Result<(), Fault> {
         let mut outcome = Ok(());
         while !self.flight.is_empty() {
             outcome = outcome.and(self.finish_oldest(true));

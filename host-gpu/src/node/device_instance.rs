@@ -143,6 +143,11 @@ impl DeviceInstance {
         &mut self.driver
     }
 
+    /// Whether it works on copies of memory.
+    pub fn copies_memory(&self) -> bool {
+        self.driver.copies_memory()
+    }
+
     /// What compiles for it.
     pub fn compiler(&self) -> Compiler {
         self.driver.compiler()

@@ -90,6 +90,9 @@ impl Driver {
             request::place(&self.gpu, link.pipeline, &link.bounds, &mut own)?;
             places.push(own);
         }
+        for link in links {
+            self.bring(link.pipeline, &link.bounds)?;
+        }
         let (value, slot) = self.next_slot()?;
         for (index, (link, places)) in links.iter().zip(&mut places).enumerate() {
             if link.pipeline.uses_num_workgroups() {

@@ -22,7 +22,6 @@ use crate::vulkan::gates::Fate;
 use crate::vulkan::gates::Gates;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
-use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::info::Limits;
@@ -45,6 +44,7 @@ use crate::vulkan::request::Bound;
 use crate::vulkan::request::DispatchError;
 use crate::vulkan::request::IN_FLIGHT;
 use crate::vulkan::request::Slice;
+use crate::vulkan::staging::Staging;
 
 /// A dispatch, to be waited for at the driver that gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub struct Driver {
     pub(super) stamps: Option<Stamps>,
     /// Kept to be filled again, never read across calls.
     places: Vec<Place>,
+    /// Copies of host memory of which the device has something.
+    pub(super) staged: Vec<Arc<Staging>>,
     /// What guests are told of it.
     told: Box<Told>,
     pub(super) gpu: Arc<Gpu>,
@@ -84,12 +86,12 @@ pub(super) struct Grids {
 }
 
 impl Grids {
-    fn new(gpu: &Arc<Gpu>, method: ImportMethod) -> Result<Self, VulkanError> {
+    fn new(gpu: &Arc<Gpu>) -> Result<Self, VulkanError> {
         let Limits { binding_alignment, import_alignment, .. } = gpu.limits;
         let stride = GRID_BYTES.next_multiple_of(binding_alignment.max(4));
         let length = (stride * (IN_FLIGHT * CHAIN) as u64).next_multiple_of(import_alignment.max(4096));
         let mapping = anonymous(length)?;
-        let memory = Import::new(gpu, method, &HostRange::whole(&mapping, Access::ReadWrite))?;
+        let memory = Import::new(gpu, &HostRange::whole(&mapping, Access::ReadWrite))?;
         Ok(Self { mapping, memory, stride })
     }
 
@@ -100,6 +102,9 @@ impl Grids {
         let place = record.and_then(|record| {
             let [x, y, z] = grid.map(u32::to_ne_bytes);
             record.copy_from(&[x, y, z].concat());
+            if let Some(staging) = self.memory.staging() {
+                staging.refresh(offset, GRID_BYTES).ok()?;
+            }
             let (buffer, offset) = self.memory.window(offset, GRID_BYTES)?;
             let (point, kind) = (BindingPoint::plain(GRID_BINDING), BufferKind::Storage);
             let buffer = Arc::clone(buffer);
@@ -110,6 +115,11 @@ impl Grids {
             offset,
             reason: "it has no record for this dispatch".to_owned(),
         })
+    }
+
+    /// Whether the device has a copy of it.
+    pub(super) fn is_copied(&self) -> bool {
+        self.memory.staging().is_some()
     }
 }
 
@@ -139,8 +149,8 @@ impl Driver {
     ) -> Result<Self, VulkanError> {
         let timeline = Arc::new(Timeline::new(&gpu)?);
         let slots = (0..IN_FLIGHT).map(|_| Slot::new(&gpu, &timeline)).collect::<Result<_, _>>()?;
-        let compiler = Compiler::new(&gpu, info.import)?;
-        let grids = Grids::new(&gpu, info.import)?;
+        let compiler = Compiler::new(&gpu)?;
+        let grids = Grids::new(&gpu)?;
         let gates = Gates::new(&gpu).unwrap_or_else(|error| {
             log::warn!("slices are submitted one by one: {error}");
             None
@@ -149,7 +159,7 @@ impl Driver {
             Executor::Cpu => None,
             Executor::Gpu => Stamps::new(&gpu, IN_FLIGHT, CHAIN)?,
         };
-        let places = Vec::new();
+        let (places, staged) = (Vec::new(), Vec::new());
         Ok(Self {
             info,
             spin,
@@ -162,6 +172,7 @@ impl Driver {
             executor,
             stamps,
             places,
+            staged,
             told,
             gpu,
         })
@@ -192,9 +203,9 @@ impl Driver {
         self.gpu.limits.binding_alignment
     }
 
-    /// Makes host memory bindable. Microseconds, whatever its length: no byte is touched or copied.
+    /// Makes host memory bindable. Microseconds, whatever its length: no byte is touched or copied until it is bound.
     pub fn import(&self, range: &HostRange) -> Result<Import, VulkanError> {
-        Import::new(&self.gpu, self.info.import, range)
+        Import::new(&self.gpu, range)
     }
 
     /// The part of the driver that makes pipelines, for other threads.
@@ -256,6 +267,7 @@ impl Driver {
         let Some(grid) = slices.iter().find(|slice| slice.count() > 0).map(|slice| slice.grid) else {
             return Ok(Ticket { value: 0 });
         };
+        self.bring(pipeline, bounds)?;
 
         let (value, index) = self.next_slot()?;
         if pipeline.uses_num_workgroups() {
@@ -340,6 +352,11 @@ impl Driver {
         let done = self.look_for(ticket)? || self.timeline.wait(ticket.value, Some(limit))?;
         self.retire()?;
         Ok(done)
+    }
+
+    /// Sleeps until all that was started is done.
+    pub(super) fn sleep_for_all(&mut self) -> Result<(), VulkanError> {
+        self.sleep(Ticket { value: self.submitted })
     }
 
     /// Sleeps at once, no longer than `limit`. Whether the dispatch is done.

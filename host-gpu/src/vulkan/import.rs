@@ -18,6 +18,7 @@ use crate::vulkan::info::ImportMethod;
 use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::memory::Buffer;
 use crate::vulkan::raw::memory::Memory;
+use crate::vulkan::staging::Staging;
 use crate::vulkan::views::Views;
 
 /// From the start of one window to the start of the next, bytes.
@@ -47,6 +48,8 @@ impl HostRange {
 pub struct Import {
     gpu: Arc<Gpu>,
     memory: Arc<Memory>,
+    /// Where it is a copy of host memory.
+    staging: Option<Arc<Staging>>,
     windows: Vec<Arc<Buffer>>,
     views: Views,
     length: u64,
@@ -54,12 +57,19 @@ pub struct Import {
 }
 
 impl Import {
-    pub(super) fn new(gpu: &Arc<Gpu>, method: ImportMethod, range: &HostRange) -> Result<Self, VulkanError> {
+    pub(super) fn new(gpu: &Arc<Gpu>, range: &HostRange) -> Result<Self, VulkanError> {
         let HostRange { mapping, offset, length, access } = range;
-        let memory = Arc::new(match method {
-            ImportMethod::HostPointer => Memory::import_host_pointer(gpu, mapping, *offset, *length)?,
-        });
-        Self::over(gpu, memory, *length, *access)
+        match gpu.import() {
+            ImportMethod::HostPointer => {
+                let memory = Memory::import_host_pointer(gpu, mapping, *offset, *length)?;
+                Self::over(gpu, memory.into(), *length, *access)
+            }
+            ImportMethod::Copy => {
+                let staging = Arc::new(Staging::new(gpu, range)?);
+                let import = Self::over(gpu, Arc::clone(staging.memory()), *length, *access)?;
+                Ok(Self { staging: Some(staging), ..import })
+            }
+        }
     }
 
     /// The first `length` bytes of `memory`.
@@ -72,7 +82,8 @@ impl Import {
         let windows = spans(length, gpu.limits.binding_length)
             .map(|(start, span)| Buffer::new(&memory, start, span).map(Arc::new))
             .collect::<Result<_, _>>()?;
-        Ok(Self { gpu: Arc::clone(gpu), memory, windows, views: Views::default(), length, access })
+        let (gpu, staging, views) = (Arc::clone(gpu), None, Views::default());
+        Ok(Self { gpu, memory, staging, windows, views, length, access })
     }
 
     /// Bytes of it.
@@ -93,6 +104,21 @@ impl Import {
     /// What it is over.
     pub(super) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Where it is a copy of host memory.
+    pub(super) fn staging(&self) -> Option<&Arc<Staging>> {
+        self.staging.as_ref()
+    }
+
+    /// Before a copy by the device: has it have these bytes, which it changes where `writes`. Nothing but copies uses this memory then.
+    pub(super) fn bring(&self, offset: u64, length: u64, writes: bool) -> Result<(), VulkanError> {
+        self.staging().map_or(Ok(()), |staging| staging.bring(offset, length, writes))
+    }
+
+    /// Behind a copy by the device: has the host have what it changed.
+    pub(super) fn settle(&self) -> Result<(), VulkanError> {
+        self.staging().map_or(Ok(()), |staging| staging.settle())
     }
 
     pub(super) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {

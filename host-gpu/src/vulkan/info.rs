@@ -17,12 +17,13 @@ pub enum Kind {
     Other,
 }
 
-/// How host memory comes to the device. Each way is a module under `raw/`; dma-buf and copy are to follow.
+/// How host memory comes to the device, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum ImportMethod {
     /// `VK_EXT_external_memory_host`: the device works on the very pages.
     HostPointer,
+    /// The device works on memory of its own, and what work binds is copied there and back: see [`super::staging`].
+    Copy,
 }
 
 /// How a device's own memory leaves it, as a file descriptor that another device instance of the same GPU can import.

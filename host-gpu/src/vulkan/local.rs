@@ -132,7 +132,11 @@ impl Copier {
             regions.push(Region { from, to, size });
             done += size;
         }
-        self.transfer.run(&regions)
+        from.bring(from_offset, length, false)?;
+        to.bring(to_offset, length, true)?;
+        self.transfer.run(&regions)?;
+        from.settle()?;
+        to.settle()
     }
 
     /// Fills `length` bytes from `offset` on with a word, both multiples of 4, and sleeps until that is done.
@@ -156,7 +160,9 @@ impl Copier {
             ranges.push(Filled { buffer: buffer.clone(), offset, size });
             done += size;
         }
-        self.transfer.fill(&ranges, word)
+        to.bring(offset, length, true)?;
+        self.transfer.fill(&ranges, word)?;
+        to.settle()
     }
 }
 

@@ -11,7 +11,8 @@
 //!
 //! - One [`driver::Driver`] belongs to one thread. [`pipeline::Compiler`] is its part that other threads may use.
 //! - Every dispatch sees what the host wrote before it and what earlier dispatches wrote; the host sees what a
-//!   dispatch wrote once its ticket is done.
+//!   dispatch wrote once its ticket is done. Where a device can import no host memory both are copies ([`staging`]): the host sees
+//!   what dispatches wrote after [`driver::Driver::settle`], and so do they what it wrote.
 //! - Limits, ranges and bindings are checked in [`request`] before Vulkan sees them: a refusal is an
 //!   [`request::DispatchError`] and costs nothing. An [`error::VulkanError`] is the host's trouble.
 //! - A kernel without end is not ended here. Dropping anything that it uses waits for it: end the process instead.
@@ -20,7 +21,7 @@
 //!   sanitizer, and until then nothing else runs on the device. Do not count that as a hang of a dispatch. What keeps its
 //!   cache compiles on another device first ([`crate::engine::compiling`]), and nothing waits.
 //! - After one pipeline and one dispatch (the self-test's), dispatching makes no system call but futex.
-//! - Demanded: Vulkan 1.3, `VK_EXT_external_memory_host`, `robustBufferAccess` and `robustBufferAccess2`, timeline
+//! - Demanded: Vulkan 1.3, `robustBufferAccess` and `robustBufferAccess2`, timeline
 //!   semaphores, `shaderZeroInitializeWorkgroupMemory`. Never enabled: `bufferDeviceAddress`.
 //! - The process that starts this one sets `VK_DRIVER_FILES` (one driver: opening takes 15 ms, not 150) and
 //!   `MESA_SHADER_CACHE_DISABLE=true` (the cache on disk would be a channel between guests, and needs `openat`), but for engines
@@ -44,4 +45,5 @@ mod profile;
 mod raw;
 pub mod request;
 pub mod self_test;
+mod staging;
 mod views;

@@ -21,7 +21,6 @@ use crate::memory::mapping::Mapping;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
-use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Limits;
 use crate::vulkan::raw::commands::Groups;
 use crate::vulkan::raw::commands::Place;
@@ -98,11 +97,11 @@ struct WarmUp {
 }
 
 impl Compiler {
-    pub(super) fn new(gpu: &Arc<Gpu>, method: ImportMethod) -> Result<Self, VulkanError> {
+    pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Self, VulkanError> {
         let timeline = Arc::new(Timeline::new(gpu)?);
         let slot = Slot::new(gpu, &timeline)?;
         let length = gpu.limits.import_alignment.max(4096);
-        let scratch = Import::new(gpu, method, &HostRange::whole(&anonymous(length)?, Access::ReadWrite))?;
+        let scratch = Import::new(gpu, &HostRange::whole(&anonymous(length)?, Access::ReadWrite))?;
         let warm_up = Mutex::new(WarmUp { slot, timeline, submitted: 0 });
         let (gpu, layouts) = (Arc::clone(gpu), Mutex::default());
         Ok(Self { shared: Arc::new(Shared { gpu, layouts, scratch, warm_up }) })

@@ -221,7 +221,8 @@ impl<'a> Bench<'a> {
                 refused => VulkanError::SelfTest { reason: refused.to_string() },
             },
         )?;
-        self.driver.wait(ticket)
+        self.driver.wait(ticket)?;
+        self.driver.settle()
     }
 
     fn word(&self, offset: u64) -> Option<&std::sync::atomic::AtomicU32> {

@@ -21,4 +21,5 @@ mod results;
 mod scene;
 mod secondary;
 mod slices;
+mod staging;
 mod texels;

@@ -6,14 +6,12 @@ use campanile_host_gpu::vulkan::check::figures::Figures;
 use campanile_host_gpu::vulkan::check::figures::Spread;
 use campanile_host_gpu::vulkan::info::Handle;
 use campanile_host_gpu::vulkan::info::Hardware;
+use campanile_host_gpu::vulkan::info::ImportMethod;
 use campanile_host_gpu::vulkan::info::Kind;
 use campanile_protocol::named_profile::GpuProfile;
 use campanile_protocol::named_profile::lacks;
 use campanile_protocol::profile::Profile;
 use serde::Serialize;
-
-/// What imports host memory.
-pub const HOST_IMPORT: &str = "VK_EXT_external_memory_host";
 
 /// All devices.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -141,13 +139,19 @@ impl DeviceReport {
     pub fn new(found: &Found, notes_stores: bool) -> Self {
         let Found { info, limits, missing, hardware, handles, profile } = found;
         let [major, minor, patch] = info.api_version;
-        let host = ImportReport {
-            method: "host pointer".to_owned(),
-            used_for: "video memory, which is host memory",
-            offered: !missing.iter().any(|what| what == HOST_IMPORT),
+        let is_imported = info.import == ImportMethod::HostPointer;
+        // The first that is offered is how engines get at host memory.
+        let host = [
+            ("host pointer", "video memory, which is host memory", is_imported),
+            ("copy", "video memory, where the device takes no host pointer", !is_imported),
+        ]
+        .map(|(method, used_for, offered)| ImportReport {
+            method: method.to_owned(),
+            used_for,
+            offered,
             works: None,
             problem: None,
-        };
+        });
         let exported = Handle::ALL.into_iter().map(|handle| ImportReport {
             method: handle.to_string(),
             used_for: match handle {
@@ -168,7 +172,7 @@ impl DeviceReport {
             missing: missing.clone(),
             problem: None,
             works: "",
-            imports: std::iter::once(host).chain(exported).collect(),
+            imports: host.into_iter().chain(exported).collect(),
             memory: memory(hardware),
             queues: queues(hardware),
             dirty_tracking: tracking(info.kind, notes_stores),
@@ -184,15 +188,26 @@ impl DeviceReport {
 
     /// Says whether it serves, by all that is known by now.
     pub fn judge(&mut self) {
-        // The first is the one that engines need.
-        let imports = self.imports.first().is_some_and(|import| import.works != Some(false));
+        let imports = self.host_memory().is_some_and(|import| import.works != Some(false));
         self.serves =
             self.missing.is_empty() && self.problem.is_none() && imports && self.self_test != Some(false);
-        self.works = if self.serves {
-            "compute and copy nodes, paging, migration"
-        } else {
+        self.works = if !self.serves {
             "copy nodes, paging and migration, on the CPU; no compute node"
+        } else if self.copies() {
+            "compute and copy nodes, paging, migration; what kernels bind is copied to the device and back"
+        } else {
+            "compute and copy nodes, paging, migration"
         };
+    }
+
+    /// How engines get at host memory.
+    pub fn host_memory(&mut self) -> Option<&mut ImportReport> {
+        let copies = usize::from(self.copies());
+        self.imports.get_mut(copies)
+    }
+
+    fn copies(&self) -> bool {
+        self.imports.first().is_some_and(|pointer| !pointer.offered)
     }
 }
 
@@ -275,7 +290,6 @@ pub(super) mod tests {
     use campanile_protocol::profile::Profile;
 
     use super::DeviceReport;
-    use super::HOST_IMPORT;
     use super::ImportReport;
     use super::ProfileReport;
     use super::memory;
@@ -302,7 +316,7 @@ pub(super) mod tests {
             missing: Vec::new(),
             problem: None,
             works: "",
-            imports: vec![import("host pointer"), import("opaque fd")],
+            imports: vec![import("host pointer"), import("copy"), import("opaque fd")],
             memory: memory(&hardware()),
             queues: queues(&hardware()),
             dirty_tracking: tracking(Kind::Discrete, true),
@@ -334,7 +348,7 @@ pub(super) mod tests {
         assert!(device().serves);
         type Change = fn(&mut DeviceReport);
         let change: [(&str, Change); 4] = [
-            ("it lacks something", |device| device.missing.push(HOST_IMPORT.to_owned())),
+            ("it lacks something", |device| device.missing.push("robustBufferAccess2".to_owned())),
             ("it cannot be opened", |device| device.problem = Some("no".to_owned())),
             ("host memory is not imported", |device| device.imports[0].works = Some(false)),
             ("it computes wrongly", |device| device.self_test = Some(false)),
@@ -351,9 +365,22 @@ pub(super) mod tests {
     fn a_device_serves_without_what_engines_do_not_need_yet() {
         let mut device = device();
         device.imports[1].works = Some(false);
+        device.imports[2].works = Some(false);
         device.self_test = Some(true);
         device.judge();
         assert!(device.serves && device.works.starts_with("compute"));
+    }
+
+    #[test]
+    fn a_device_that_imports_no_host_memory_serves_by_copies_where_these_work() {
+        let mut device = device();
+        device.imports[0].offered = false;
+        device.judge();
+        assert!(device.serves && device.works.contains("copied"), "{}", device.works);
+        assert_eq!(device.host_memory().map(|import| import.method.as_str()), Some("copy"));
+        device.imports[1].works = Some(false);
+        device.judge();
+        assert!(!device.serves && device.works.contains("no compute node"), "{}", device.works);
     }
 
     #[test]

@@ -77,9 +77,9 @@ fn examine(devices: &Devices, index: usize, found: &Found, measures: bool, repor
         Ok(driver) => driver,
         Err(error) => return report.problem = Some(error.to_string()),
     };
-    let outcome = trial::host_pointer(&mut driver);
-    note(report.imports.first_mut(), outcome);
-    for (import, handle) in report.imports.iter_mut().skip(1).zip(Handle::ALL) {
+    let outcome = trial::host(&mut driver);
+    note(report.host_memory(), outcome);
+    for (import, handle) in report.imports.iter_mut().skip(2).zip(Handle::ALL) {
         if found.handles.has(handle) {
             let other = driver.secondary();
             let outcome = other.and_then(|mut other| trial::exported(&mut driver, &mut other, handle));

@@ -98,7 +98,7 @@ impl fmt::Display for FiguresReport {
         let (there, back) = (self.copy_to_device_gb_per_s, self.copy_to_host_gb_per_s);
         row("copy", &format!("{there:.1} GB/s to the device, {back:.1} GB/s to the host"))?;
         let (own, host) = (self.kernel_device_memory_gb_per_s, self.kernel_host_memory_gb_per_s);
-        row("kernels", &format!("{own:.1} GB/s in device memory, {host:.1} GB/s in imported host memory"))
+        row("kernels", &format!("{own:.1} GB/s in device memory, {host:.1} GB/s in host memory"))
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
                 "45.9 us median",
                 "440000.0 us for a GiB",
                 "51.0 GB/s to the device, 51.4 GB/s to the host",
-                "2141.0 GB/s in device memory, 84.0 GB/s in imported host memory",
+                "2141.0 GB/s in device memory, 84.0 GB/s in host memory",
             ],
         );
     }
@@ -185,8 +185,8 @@ mod tests {
         let mut device = device();
         device.missing = vec!["robustBufferAccess2".to_owned(), "timelineSemaphore".to_owned()];
         device.problem = Some("vkCreateDevice failed".to_owned());
-        device.imports[1].works = Some(false);
-        device.imports[1].problem = Some("contents are lost".to_owned());
+        device.imports[2].works = Some(false);
+        device.imports[2].problem = Some("contents are lost".to_owned());
         device.memory.all_host_visible = false;
         device.memory.host_visible_bytes = 256 << 20;
         device.subgroup_sizes = [0; 2];

@@ -134,7 +134,8 @@ fn steps(driver: &mut Driver, memory: &Import, bytes: u64) -> Result<Duration, V
     for _ in 0..RUNS {
         samples.push(timed(|| {
             let ticket = kernels::step(driver, &pipeline, memory, bytes)?;
-            driver.wait(ticket)
+            driver.wait(ticket)?;
+            driver.settle()
         })?);
     }
     Ok(Spread::of(samples).p50)

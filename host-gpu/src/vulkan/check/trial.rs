@@ -24,16 +24,17 @@ pub(super) fn host_memory(length: u64) -> Result<[Arc<Mapping>; 2], VulkanError>
     Ok([map(file).map_err(|e| failed(&e))?, seen])
 }
 
-/// Imports host memory by its address, as video memory is; a kernel writes it, and another mapping of it is looked at.
+/// Imports host memory as video memory is, by its address or as a copy; a kernel writes it, and another mapping of it is looked at.
 ///
 /// # Errors
 /// The driver refuses, or the kernel's writes are not seen.
-pub fn host_pointer(driver: &mut Driver) -> Result<(), VulkanError> {
+pub fn host(driver: &mut Driver) -> Result<(), VulkanError> {
     let [imported, seen] = host_memory(LENGTH)?;
     let import = driver.import(&HostRange::whole(&imported, Access::ReadWrite))?;
     let pipeline = kernels::pipeline(driver, kernels::STEP)?;
     let ticket = kernels::step(driver, &pipeline, &import, LENGTH)?;
     driver.wait(ticket)?;
+    driver.settle()?;
     kernels::check(&seen, LENGTH, 1, "imported host memory after a kernel")
 }
 
@@ -51,12 +52,14 @@ pub fn exported(driver: &mut Driver, other: &mut Driver, handle: Handle) -> Resu
     let pipeline = kernels::pipeline(driver, kernels::STEP)?;
     let ticket = kernels::step(driver, &pipeline, &local, LENGTH)?;
     driver.wait(ticket)?;
+    driver.settle()?;
     let exported = local.export(handle)?;
     drop((local, zeroes));
     let again = other.import_exported(exported)?;
     let pipeline = kernels::pipeline(other, kernels::STEP)?;
     let ticket = kernels::step(other, &pipeline, &again, LENGTH)?;
     other.wait(ticket)?;
+    other.settle()?;
     let target = other.import(&HostRange::whole(&imported, Access::ReadWrite))?;
     Copier::new(other)?.copy(&again, &target, LENGTH)?;
     kernels::check(&seen, LENGTH, 2, "device memory that was exported and imported")

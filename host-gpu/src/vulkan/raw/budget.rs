@@ -27,7 +27,10 @@ impl Gpu {
     pub(in crate::vulkan) fn budget(&self, heap: u32) -> Option<Budget> {
         let (instance, device) = (&self.instance.raw, self.physical);
         // SAFETY: the physical device is the instance's.
-        let extensions = unsafe { instance.enumerate_device_extension_properties(device) }.ok()?;
+        let extensions = unsafe { instance.enumerate_device_extension_properties(device) };
+        let untold =
+            |result| log::warn!("a budget of memory is unknown: vkEnumerateDeviceExtensionProperties says {result}");
+        let extensions = extensions.map_err(untold).ok()?;
         let name = ext::memory_budget::NAME;
         if !extensions.iter().any(|known| known.extension_name_as_c_str() == Ok(name)) {
             return None;

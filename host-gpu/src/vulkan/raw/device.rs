@@ -14,6 +14,7 @@ use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
 use crate::vulkan::info::Handles;
+use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Limits;
 use crate::vulkan::options::Executor;
 use crate::vulkan::raw::features;
@@ -21,12 +22,14 @@ use crate::vulkan::raw::instance::CONDITIONS;
 use crate::vulkan::raw::instance::Candidate;
 use crate::vulkan::raw::instance::Clock;
 use crate::vulkan::raw::instance::EXTENSIONS;
+use crate::vulkan::raw::instance::HOST_MEMORY;
 use crate::vulkan::raw::instance::Instance;
 
 /// An opened device with one compute queue.
 pub(in crate::vulkan) struct Gpu {
     pub(super) device: ash::Device,
-    pub(super) host_memory: ext::external_memory_host::Device,
+    /// Where host memory can be imported.
+    pub(super) host_memory: Option<ext::external_memory_host::Device>,
     /// Where dispatches can be skipped, and are looked at when they begin: no more than a CPU driver is known to.
     pub(in crate::vulkan) conditions: Option<ext::conditional_rendering::Device>,
     /// How the queue tells the time, where it does.
@@ -50,6 +53,7 @@ pub(in crate::vulkan) struct Gpu {
 #[derive(Clone, Copy)]
 struct Chosen {
     family: u32,
+    import: ImportMethod,
     has_conditions: bool,
     clock: Option<Clock>,
     handles: Handles,
@@ -62,19 +66,26 @@ impl Gpu {
         candidate: &Candidate,
         executor: Executor,
     ) -> Result<Arc<Self>, VulkanError> {
-        let Candidate { device, family, limits, profile, has_conditions, clock, handles, .. } = candidate;
+        let Candidate { info, device, family, limits, profile, has_conditions, clock, handles, .. } = candidate;
         let has_conditions = *has_conditions && executor == Executor::Cpu;
-        let chosen = Chosen { family: *family, has_conditions, clock: *clock, handles: *handles };
+        let (import, clock, handles) = (info.import, *clock, *handles);
+        let chosen = Chosen { family: *family, import, has_conditions, clock, handles };
         Self::create(instance, *device, *limits, *profile, chosen)
     }
 
     /// The same device opened once more, with a queue of its own.
     pub(in crate::vulkan) fn secondary(&self) -> Result<Arc<Self>, VulkanError> {
         let has_conditions = self.conditions.is_some();
+        let import = self.import();
         let instance = Arc::clone(&self.instance);
         let Self { physical, family, limits, profile, clock, handles, .. } = *self;
-        let chosen = Chosen { family, has_conditions, clock, handles };
+        let chosen = Chosen { family, import, has_conditions, clock, handles };
         Self::create(instance, physical, limits, profile, chosen)
+    }
+
+    /// How it gets at host memory.
+    pub(in crate::vulkan) fn import(&self) -> ImportMethod {
+        if self.host_memory.is_some() { ImportMethod::HostPointer } else { ImportMethod::Copy }
     }
 
     /// UUIDs of device and driver: memory that one exports as an opaque fd is imported by none that has others.
@@ -93,11 +104,13 @@ impl Gpu {
         profile: Profile,
         chosen: Chosen,
     ) -> Result<Arc<Self>, VulkanError> {
-        let Chosen { family, has_conditions, clock, handles } = chosen;
+        let Chosen { family, import, has_conditions, clock, handles } = chosen;
+        let has_host_memory = import == ImportMethod::HostPointer;
         let queues =
             [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
         let has_fds = handles.opaque_fd || handles.dma_buf;
         let optional = [
+            has_host_memory.then_some(HOST_MEMORY),
             has_conditions.then_some(CONDITIONS),
             has_fds.then_some(khr::external_memory_fd::NAME),
             handles.dma_buf.then_some(ext::external_memory_dma_buf::NAME),
@@ -139,7 +152,8 @@ impl Gpu {
         // SAFETY: the physical device is the instance's.
         let memory_types = unsafe { instance.raw.get_physical_device_memory_properties(physical) };
         Ok(Arc::new(Self {
-            host_memory: ext::external_memory_host::Device::new(&instance.raw, &device),
+            host_memory: has_host_memory
+                .then(|| ext::external_memory_host::Device::new(&instance.raw, &device)),
             conditions: has_conditions
                 .then(|| ext::conditional_rendering::Device::new(&instance.raw, &device)),
             clock,

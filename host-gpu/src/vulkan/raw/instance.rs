@@ -25,7 +25,13 @@ const STORAGE_BUFFERS: u32 = 17;
 const BINDING_LENGTH_CAP: u64 = 1 << 30;
 
 /// What every device must have.
-pub(super) const EXTENSIONS: [&CStr; 2] = [ext::external_memory_host::NAME, ext::robustness2::NAME];
+pub(super) const EXTENSIONS: [&CStr; 1] = [ext::robustness2::NAME];
+
+/// By this, host memory is imported. Without it, what work binds of that is copied.
+pub(super) const HOST_MEMORY: &CStr = ext::external_memory_host::NAME;
+
+/// What imports of host memory are multiples of where they are copies, bytes: the page.
+const COPIED_ALIGNMENT: u64 = 4096;
 
 /// By this, what has been submitted can be called off. Not every device has it.
 pub(super) const CONDITIONS: &CStr = ext::conditional_rendering::NAME;
@@ -109,10 +115,16 @@ impl Instance {
         // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is.
         unsafe { self.raw.get_physical_device_properties2(device, &mut properties) };
         let base = properties.properties;
+        let extensions = self.extensions(device)?;
+        let has = |name: &CStr| extensions.iter().any(|e| e.extension_name_as_c_str() == Ok(name));
+        let import = if has(HOST_MEMORY) { ImportMethod::HostPointer } else { ImportMethod::Copy };
         let subgroups = features::has_subgroup_sizes(&self.raw, device).then_some(&subgroups);
         let mut limits = limits(&base.limits, &host, subgroups);
         limits.subgroup_size = known.subgroup_size;
-        let mut missing = self.missing_features(device, base.api_version)?;
+        if import == ImportMethod::Copy {
+            limits.import_alignment = COPIED_ALIGNMENT;
+        }
+        let mut missing = self.missing_features(device, base.api_version, &has);
 
         let family = self.compute_family(device);
         let mut demand = |met: bool, what: String| {
@@ -129,8 +141,10 @@ impl Instance {
         demand(constants >= CONSTANTS_EVERYWHERE, format!("{CONSTANTS_EVERYWHERE} bytes of push constants"));
         demand(size.max_buffer_size >= 2 * BINDING_LENGTH_CAP, "buffers of 2 GiB".to_owned());
 
-        let info = describe(&base, &driver, &known);
-        let has_conditions = self.has_conditions(device)?;
+        let info = describe(&base, &driver, &known, import);
+        // They are words of host memory.
+        let has_conditions =
+            import == ImportMethod::HostPointer && has(CONDITIONS) && self.knows_conditions(device);
         let clock = family.and_then(|family| self.clock(device, family, base.limits.timestamp_period));
         Ok(Candidate {
             info,
@@ -141,7 +155,7 @@ impl Instance {
             family: family.unwrap_or(0),
             has_conditions,
             clock,
-            handles: self.handles(device, &self.extensions(device)?),
+            handles: self.handles(device, &extensions),
         })
     }
 
@@ -151,21 +165,23 @@ impl Instance {
         offered.map_err(failed("vkEnumerateDeviceExtensionProperties"))
     }
 
-    fn has_conditions(&self, device: vk::PhysicalDevice) -> Result<bool, VulkanError> {
+    fn knows_conditions(&self, device: vk::PhysicalDevice) -> bool {
         let mut conditions = vk::PhysicalDeviceConditionalRenderingFeaturesEXT::default();
         let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut conditions);
         // SAFETY: the handle is the instance's. A structure that the device does not know stays as it is: false.
         unsafe { self.raw.get_physical_device_features2(device, &mut features) };
-        let is_named = |e: &vk::ExtensionProperties| e.extension_name_as_c_str() == Ok(CONDITIONS);
-        Ok(conditions.conditional_rendering == vk::TRUE && self.extensions(device)?.iter().any(is_named))
+        conditions.conditional_rendering == vk::TRUE
     }
 
-    fn missing_features(&self, device: vk::PhysicalDevice, version: u32) -> Result<Vec<String>, VulkanError> {
+    fn missing_features(
+        &self,
+        device: vk::PhysicalDevice,
+        version: u32,
+        has: &dyn Fn(&CStr) -> bool,
+    ) -> Vec<String> {
         if version < vk::API_VERSION_1_3 {
-            return Ok(vec!["Vulkan 1.3".to_owned()]);
+            return vec!["Vulkan 1.3".to_owned()];
         }
-        let offered = self.extensions(device)?;
-        let has = |name: &CStr| offered.iter().any(|e| e.extension_name_as_c_str() == Ok(name));
         let absent = EXTENSIONS.into_iter().filter(|name| !has(name));
         let mut missing: Vec<String> = absent.map(|name| name.to_string_lossy().into_owned()).collect();
 
@@ -189,7 +205,7 @@ impl Instance {
                 missing.push(name.to_owned());
             }
         }
-        Ok(missing)
+        missing
     }
 
     fn compute_family(&self, device: vk::PhysicalDevice) -> Option<u32> {
@@ -227,6 +243,7 @@ fn describe(
     base: &vk::PhysicalDeviceProperties,
     driver: &vk::PhysicalDeviceDriverProperties<'_>,
     known: &vk::PhysicalDeviceVulkan11Properties<'_>,
+    import: ImportMethod,
 ) -> Info {
     let text =
         |name: Result<&CStr, _>| name.map_or_else(|_| String::new(), |n| n.to_string_lossy().into_owned());
@@ -247,7 +264,7 @@ fn describe(
             vk::PhysicalDeviceType::CPU => Kind::Cpu,
             _ => Kind::Other,
         },
-        import: ImportMethod::HostPointer,
+        import,
         identity: Identity {
             vendor: base.vendor_id,
             device: base.device_id,

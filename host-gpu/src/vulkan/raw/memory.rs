@@ -8,9 +8,11 @@ use std::os::fd::FromRawFd;
 use std::os::fd::IntoRawFd;
 use std::os::fd::OwnedFd;
 use std::os::fd::RawFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ash::vk;
+use vm_memory::VolatileSlice;
 
 use crate::memory::mapping::Mapping;
 use crate::vulkan::error::VulkanError;
@@ -78,7 +80,17 @@ pub(in crate::vulkan) struct Memory {
     handles: vk::ExternalMemoryHandleTypeFlags,
     /// The pages that an import works on; none of the device's own memory.
     _pages: Option<Arc<Mapping>>,
+    /// Where the host sees memory of the device's own, as long as it is there.
+    mapped: Option<Mapped>,
 }
+
+/// The address of memory that Vulkan has mapped.
+struct Mapped(NonNull<u8>);
+
+// SAFETY: it is an address; what is done with it, in `Memory::slice`, is done with volatile accesses from any thread.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
 
 impl Memory {
     /// Imports `length` bytes of `mapping` from `offset` with `VK_EXT_external_memory_host`.
@@ -93,6 +105,8 @@ impl Memory {
         let start = usize::try_from(offset).ok().filter(|_| inside);
         let start = start.ok_or_else(|| refused(format!("the mapping has {} bytes", mapping.len())))?;
         let pointer = mapping.host_pointer().wrapping_add(start);
+        let host_memory = gpu.host_memory.as_ref();
+        let host_memory = host_memory.ok_or_else(|| refused("the device imports none".to_owned()))?;
         let alignment = gpu.limits.import_alignment;
         if !(pointer.addr() as u64).is_multiple_of(alignment) || !length.is_multiple_of(alignment) {
             return Err(refused(format!("address and length must be multiples of {alignment}")));
@@ -100,7 +114,7 @@ impl Memory {
         let pointer = pointer.cast::<std::ffi::c_void>();
 
         let mut offered = vk::MemoryHostPointerPropertiesEXT::default();
-        let query = gpu.host_memory.fp().get_memory_host_pointer_properties_ext;
+        let query = host_memory.fp().get_memory_host_pointer_properties_ext;
         // SAFETY: the device is alive, the pointer is to mapped memory, and `offered` outlives the call.
         unsafe { query(gpu.device.handle(), HOST_POINTER, pointer, &raw mut offered) }
             .result()
@@ -118,7 +132,7 @@ impl Memory {
         let raw = unsafe { gpu.device.allocate_memory(&info, None) }
             .map_err(|result| refused(format!("vkAllocateMemory says {result}")))?;
         let (gpu, _pages) = (Arc::clone(gpu), Some(Arc::clone(mapping)));
-        Ok(Self { gpu, raw, type_index, length, handles: HOST_POINTER, _pages })
+        Ok(Self { gpu, raw, type_index, length, handles: HOST_POINTER, _pages, mapped: None })
     }
 
     /// Allocates at least `length` bytes of the device's own memory; what is in it is undefined. It can be exported as `handle`.
@@ -151,7 +165,35 @@ impl Memory {
         // SAFETY: `info` outlives the call, and its type is one of the device's.
         let raw = unsafe { gpu.device.allocate_memory(&info, None) }
             .map_err(|result| refused(format!("vkAllocateMemory says {result}")))?;
-        Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length: whole, handles, _pages: None })
+        Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length: whole, handles, _pages: None, mapped: None })
+    }
+
+    /// Allocates `length` bytes that device and host both see; what is in it is undefined. [`Self::slice`] is what the host sees.
+    pub(in crate::vulkan) fn allocate_shared(gpu: &Arc<Gpu>, length: u64) -> Result<Self, VulkanError> {
+        let refused = |reason: String| VulkanError::Allocate { length, reason };
+        let handles = vk::ExternalMemoryHandleTypeFlags::empty();
+        let type_index = shared_type(gpu, buffer_types(gpu, handles)?)
+            .ok_or_else(|| refused("the device has no memory that the host sees coherently".to_owned()))?;
+        let info = vk::MemoryAllocateInfo::default().allocation_size(length).memory_type_index(type_index);
+        // SAFETY: `info` outlives the call, and its type is one of the device's.
+        let raw = unsafe { gpu.device.allocate_memory(&info, None) }
+            .map_err(|result| refused(format!("vkAllocateMemory says {result}")))?;
+        let mut memory =
+            Self { gpu: Arc::clone(gpu), raw, type_index, length, handles, _pages: None, mapped: None };
+        // SAFETY: the memory was just allocated, of a type that the host can map, and is not mapped. Freeing it ends that.
+        let mapped = unsafe { gpu.device.map_memory(raw, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) };
+        let mapped = mapped.map_err(|result| refused(format!("vkMapMemory says {result}")))?;
+        memory.mapped = NonNull::new(mapped.cast()).map(Mapped);
+        Ok(memory)
+    }
+
+    /// What the host sees of the bytes `offset .. offset + length`; none where that is not all inside, or the host sees nothing of it.
+    pub(in crate::vulkan) fn slice(&self, offset: u64, length: u64) -> Option<VolatileSlice<'_>> {
+        let Mapped(start) = self.mapped.as_ref()?;
+        offset.checked_add(length).filter(|end| *end <= self.length)?;
+        let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
+        // SAFETY: `length` bytes from there are mapped, as was just checked, as long as `self` is there.
+        Some(unsafe { VolatileSlice::new(start.as_ptr().wrapping_add(offset), length) })
     }
 
     /// A descriptor of memory that was allocated to be exported as `handle`.
@@ -209,7 +251,7 @@ impl Memory {
             take_back(given, &descriptor);
             refused(format!("vkAllocateMemory says {result}"))
         })?;
-        Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length, handles, _pages: None })
+        Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length, handles, _pages: None, mapped: None })
     }
 }
 
@@ -262,13 +304,14 @@ pub(in crate::vulkan) fn local_left(gpu: &Gpu) -> Option<u64> {
     local_budget(gpu, local_type(gpu, u32::MAX, GRANULE)?).map(|budget| budget.left())
 }
 
-/// The first memory type among `bits` that host and device see alike.
+/// The first memory type among `bits` that host and device see alike; one that the host reads through its caches, if there is any.
 fn shared_type(gpu: &Gpu, bits: u32) -> Option<u32> {
     let types = gpu.memory_types.memory_types_as_slice();
-    (0..)
-        .zip(types)
-        .find(|(index, t)| bits & (1 << index) != 0 && t.property_flags.contains(SHARED))
-        .map(|(i, _)| i)
+    let first = |flags| {
+        let has = |(index, t): &(u32, &vk::MemoryType)| bits & (1 << index) != 0 && t.property_flags.contains(flags);
+        (0..).zip(types).find(has).map(|(index, _)| index)
+    };
+    first(SHARED | vk::MemoryPropertyFlags::HOST_CACHED).or_else(|| first(SHARED))
 }
 
 impl Drop for Memory {

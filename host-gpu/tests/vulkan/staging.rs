@@ -1,0 +1,164 @@
+//! A device that can import no host memory: what kernels bind is copied to it, and what they change is copied back.
+
+#![allow(clippy::unwrap_used, reason = "a failing test stops here")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use campanile_host_gpu::memory::mapping::Access;
+use campanile_host_gpu::memory::mapping::Mapping;
+use campanile_host_gpu::node::buffer::Step;
+use campanile_host_gpu::vulkan::driver::Driver;
+use campanile_host_gpu::vulkan::import::HostRange;
+use campanile_host_gpu::vulkan::import::Import;
+use campanile_host_gpu::vulkan::pipeline::Pipeline;
+use campanile_host_gpu::vulkan::request::Slice;
+use campanile_protocol::packet;
+use campanile_protocol::packet::Fence;
+use campanile_protocol::packet::PacketHeader;
+use zerocopy::IntoBytes;
+
+use crate::bench::bind;
+use crate::bench::map;
+use crate::bench::memfd;
+use crate::bench::memory;
+use crate::bench::pipeline;
+use crate::bench::word;
+use crate::faults::without_imports;
+use crate::scene::BASE;
+use crate::scene::Scene;
+use crate::scene::dispatch;
+
+const PAGE: u64 = 4096;
+
+/// Adds the second buffer to the first, word by word, but for words that are 9.
+const ADD: &str = "
+@group(0) @binding(0) var<storage, read_write> cells: array<u32>;
+@group(0) @binding(1) var<storage, read> more: array<u32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if more[id.x] != 9u { cells[id.x] = cells[id.x] + more[id.x]; }
+}";
+
+const DOUBLE: &str = "
+@group(0) @binding(0) var<storage, read_write> cells: array<u32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    cells[id.x] = cells[id.x] * 2u;
+}";
+
+fn set(memory: &Mapping, index: u64, value: u32) {
+    memory.word32(index * 4).unwrap().store(value, Ordering::Relaxed);
+}
+
+/// Adds 256 bytes from `more` of `memory` to those from `cells`.
+fn add(driver: &mut Driver, kernel: &Pipeline, memory: &Import, cells: u64, more: u64) {
+    let bounds = [bind(0, memory, cells, 256), bind(1, memory, more, 256)];
+    let ticket = driver.dispatch(kernel, &bounds, &[], &Slice::whole([1; 3])).unwrap();
+    driver.wait(ticket).unwrap();
+}
+
+#[test]
+fn the_host_sees_what_a_kernel_wrote_once_it_is_settled_and_its_own_words_beside_it_stay() {
+    without_imports(|mut driver| {
+        let (import, seen) = memory(&driver, 4 * PAGE);
+        let kernel = pipeline(&driver, ADD);
+        for at in 0..64 {
+            set(&seen, 1024 + at, at as u32 + 1);
+            set(&seen, 2048 + at, if at == 5 { 9 } else { 10 });
+        }
+        add(&mut driver, &kernel, &import, PAGE, 2 * PAGE);
+        assert_eq!(word(&seen, 1024), 1, "before it is settled");
+        // Beside what the kernel writes: on its page, in its range, and in the range that it only reads.
+        set(&seen, 1024 + 5, 77);
+        set(&seen, 1024 + 64, 78);
+        set(&seen, 2048, 79);
+        driver.settle().unwrap();
+        assert_eq!([1024, 1025, 1087].map(|at| word(&seen, at)), [11, 12, 74]);
+        assert_eq!([1029, 1088, 2048].map(|at| word(&seen, at)), [77, 78, 79]);
+        // Twice is once.
+        set(&seen, 1024, 5);
+        driver.settle().unwrap();
+        assert_eq!(word(&seen, 1024), 5);
+    });
+}
+
+#[test]
+fn a_dispatch_sees_what_those_before_it_wrote_and_what_the_host_wrote_before_the_last_time_it_was_settled() {
+    without_imports(|mut driver| {
+        let (import, seen) = memory(&driver, 4 * PAGE);
+        let kernel = pipeline(&driver, ADD);
+        set(&seen, 2048, 3);
+        add(&mut driver, &kernel, &import, PAGE, 2 * PAGE);
+        // What was read before is written now, and the other way round.
+        add(&mut driver, &kernel, &import, 2 * PAGE, PAGE);
+        set(&seen, 2048, 100);
+        add(&mut driver, &kernel, &import, PAGE, 2 * PAGE);
+        driver.settle().unwrap();
+        assert_eq!([1024, 2048].map(|at| word(&seen, at)), [9, 6], "the host's 100 came too late");
+        set(&seen, 2048, 100);
+        add(&mut driver, &kernel, &import, PAGE, 2 * PAGE);
+        driver.settle().unwrap();
+        assert_eq!(word(&seen, 1024), 109);
+    });
+}
+
+#[test]
+fn ranges_of_any_pages_are_brought_and_no_other_page_is_touched() {
+    without_imports(|mut driver| {
+        // Over several words of the set of pages, and an offset in its file.
+        let file = memfd(300 * PAGE);
+        let seen = map(&file, 0, 300 * PAGE, Access::ReadWrite);
+        let imported = map(&file, 0, 300 * PAGE, Access::ReadWrite);
+        let (offset, length) = (2 * PAGE, 298 * PAGE);
+        let range = HostRange { mapping: Arc::clone(&imported), offset, length, access: Access::ReadWrite };
+        let import = driver.import(&range).unwrap();
+        let kernel = pipeline(&driver, DOUBLE);
+        for index in 0..300 * 1024 {
+            set(&seen, index, index as u32);
+        }
+        let (from, pages) = (60 * PAGE, 140);
+        let bounds = [bind(0, &import, from, pages * PAGE)];
+        let groups = u32::try_from(pages * PAGE / 256).unwrap();
+        let ticket = driver.dispatch(&kernel, &bounds, &[], &Slice::whole([groups, 1, 1])).unwrap();
+        driver.wait(ticket).unwrap();
+        driver.settle().unwrap();
+        let doubled = 62 * 1024..202 * 1024;
+        for index in 0..300 * 1024 {
+            let expected = index as u32 * if doubled.contains(&index) { 2 } else { 1 };
+            assert_eq!(word(&seen, index), expected, "word {index}");
+        }
+        drop(import);
+        let beyond = HostRange { length: 299 * PAGE, ..range.clone() };
+        let refused = driver.import(&beyond).unwrap_err().to_string();
+        assert!(refused.contains("the mapping has 1228800 bytes"), "{refused}");
+        let uneven = HostRange { length: PAGE + 4, ..range };
+        let refused = driver.import(&uneven).unwrap_err().to_string();
+        assert!(refused.contains("multiple of 4096"), "{refused}");
+    });
+}
+
+#[test]
+fn dispatches_behind_a_fence_see_what_was_stored_before_it_was_signalled() {
+    without_imports(|driver| {
+        let scene = Scene::new();
+        let mut node = scene.node(driver, &[DOUBLE], Duration::ZERO);
+        let fence = Fence { va: BASE + 8 * PAGE, value: 1 };
+        let header = PacketHeader { opcode: packet::FENCE_WAIT, flags: 0, size: (8 + size_of::<Fence>()) as u32 };
+        let wait = [header.as_bytes(), fence.as_bytes()].concat();
+        let packets = [dispatch(1, [1; 3], 0, 256), wait, dispatch(1, [1; 3], 0, 256)].concat();
+        let mut buffer = scene.buffer(&packets);
+        set(&scene.memory, 0, 3);
+        let mut boundaries = 0;
+        // Another engine, between the first dispatch and the fence.
+        let step = scene.run(&mut buffer, &mut node, &mut || {
+            boundaries += 1;
+            if boundaries == 1 {
+                set(&scene.memory, 1, 50);
+                scene.memory.word(8 * PAGE).unwrap().store(1, Ordering::Release);
+            }
+            false
+        });
+        assert_eq!(step, Step::Done);
+        assert_eq!([0, 1].map(|at| word(&scene.memory, at)), [12, 100]);
+    });
+}
