@@ -8,6 +8,7 @@
 //! What is not open by then is started after the standstill, as if nothing had been said.
 
 use campanile_protocol::named_profile::GpuProfile;
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::thread;
@@ -27,8 +28,11 @@ use campanile_host_gpu::memory::local::LocalMemory;
 use super::ground::code_mib;
 use super::local_choice::LocalPlace;
 use super::options::HostOptions;
+use super::options::VgpuOptions;
+use super::source::Source;
 use super::upgrade::inheritance::Inheritance;
 use super::upgrade::message::HandedEngines;
+use crate::operator::held::Held;
 
 /// How long all of it may take: guests still work meanwhile.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -41,6 +45,8 @@ const MEMORY: &str = "/proc/meminfo";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opening<'a> {
     pub(super) options: &'a HostOptions,
+    /// What reads the operator's words.
+    pub(super) source: Option<&'a dyn Source>,
     pub(super) tracking: Method,
     pub(super) local: LocalPlace,
 }
@@ -73,17 +79,25 @@ impl Opening<'_> {
     pub(super) fn open(&self, all: Vec<HandedEngines>, inheritance: &Inheritance) -> Vec<u32> {
         let until = Instant::now() + LIMIT;
         let (mut vgpus, mut wanted) = (Vec::new(), Vec::new());
-        for HandedEngines { vgpu, engines } in all {
-            // Those that were made at run time are not known yet.
-            let known = self.options.vgpus.iter().position(|known| known.name == vgpu);
-            let Some(index) = known else { continue };
-            let held = self.options.holding.of_vgpu(index, &vgpu, self.options.engines.sandbox);
+        let HostOptions { vgpus: known, holding, engines, .. } = self.options;
+        let configured = known.iter().enumerate();
+        let mut users: BTreeSet<u32> = configured
+            .filter_map(|(index, vgpu)| holding.of_vgpu(index, &vgpu.name, engines.sandbox).uid())
+            .collect();
+        for HandedEngines { vgpu, engines, made } in all {
+            let (held, profile) = match self.hold(&vgpu, made.as_deref(), &users) {
+                Ok(held) => held,
+                Err(why) => {
+                    log::warn!("vGPU {vgpu}: its engines are not open ahead: {why}");
+                    continue;
+                }
+            };
+            users.extend(held.uid());
             let program = self.options.engines.program.of(&vgpu, held.containment.clone());
             let places = engines
                 .into_iter()
                 .filter_map(|place| EngineAddress::from_index(usize::try_from(place).ok()?));
             wanted.extend(places.map(|at| (vgpus.len(), at)));
-            let profile = self.options.profile_of(&self.options.vgpus[index]);
             vgpus.push((vgpu, held, (program, profile), Vec::new()));
         }
         let mut processes = Vec::new();
@@ -107,6 +121,24 @@ impl Opening<'_> {
             inheritance.add_opened(name, held, Arc::new(OpenedEngines::new(Arc::new(program), opened)));
         }
         processes
+    }
+
+    /// How the engines of a vGPU are held, and its profile. One that was `made` at run time begins with that, where no other has the `users`.
+    fn hold(
+        &self,
+        name: &str,
+        made: Option<&str>,
+        users: &BTreeSet<u32>,
+    ) -> Result<(Held, GpuProfile), String> {
+        let HostOptions { vgpus, holding, engines, .. } = self.options;
+        if let Some((index, vgpu)) = vgpus.iter().enumerate().find(|(_, vgpu)| vgpu.name == name) {
+            let held = holding.of_vgpu(index, name, engines.sandbox);
+            return Ok((held, self.options.profile_of(vgpu)));
+        }
+        let (spec, source) = made.zip(self.source).ok_or("the configuration does not name it")?;
+        let vgpu: VgpuOptions = source.parse(spec)?;
+        let held = holding.begin_vgpu((name, vgpu.vram_bytes), &vgpu.socket, users, engines.sandbox)?;
+        Ok((held, self.options.profile_of(&vgpu)))
     }
 
     /// Starts one, where there is time and room.

@@ -58,7 +58,8 @@ const QUIESCE_LIMIT: Duration = Duration::from_secs(5);
 /// How long the successor may take for each message, and to restore the devices: guests stand still.
 const RESTORE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Has `binary`, or the program that this process was started from, go on with all that is served. What came of it, for the operator.
+/// Has `binary`, or the program that this process was started from, go on with all that is served, each with the operator's words for it where it
+/// was made at run time. What came of it, for the operator.
 ///
 /// # Errors
 /// Why it cannot: all goes on here.
@@ -66,17 +67,17 @@ pub(super) fn upgrade<'t>(
     builder: &Builder,
     binary: Option<&Path>,
     line: Vec<OsString>,
-    served: impl Iterator<Item = &'t Served>,
+    served: impl Iterator<Item = (&'t Served, Option<&'t str>)>,
     estate: Changes,
 ) -> Result<Value, String> {
     let binary = binary.map_or_else(own_program, |binary| Ok(binary.to_owned()))?;
-    let served: Vec<&Served> = served.collect();
-    let has_local = served.iter().any(|served| local_of(served).is_some());
+    let served: Vec<(&Served, Option<&str>)> = served.collect();
+    let has_local = served.iter().any(|(served, _)| local_of(served).is_some());
     let format = if has_local { FORMAT } else { WITHOUT_LOCAL };
     let mut successor = Successor::start(binary, line, builder, format)?;
     let opened = successor.have_engines_opened(&served)?;
     let (pid, version) = (successor.pid, successor.version.clone());
-    let Done { stood, vgpus, lost } = successor.hand_over(served.into_iter(), estate)?;
+    let Done { stood, vgpus, lost } = successor.hand_over(served.into_iter().map(|(served, _)| served), estate)?;
     service_manager::say_main_process(pid);
     log::info!("upgrade: process {pid}, version {version}, goes on with {vgpus} VMs; this one ends");
     let lost: Vec<Value> = lost.iter().map(|(vgpu, why)| json!({ "vgpu": vgpu, "why": why })).collect();
@@ -240,14 +241,15 @@ impl<'a> Successor<'a> {
     ///
     /// # Errors
     /// The successor is gone, or does not answer.
-    fn have_engines_opened(&mut self, served: &[&Served]) -> Result<Vec<u32>, String> {
+    fn have_engines_opened(&mut self, served: &[(&Served, Option<&str>)]) -> Result<Vec<u32>, String> {
         if !self.opens_ahead {
             return Ok(Vec::new());
         }
-        let engines_of = |served: &&Served| {
+        let engines_of = |(served, made): &(&Served, Option<&str>)| {
             let said = served.known.commands.ask(Order::Engines, LOOK_TIMEOUT).ok()?;
             let engines: Vec<u32> = serde_json::from_value(said).ok()?;
-            Some(HandedEngines { vgpu: served.known.name.clone(), engines })
+            let (vgpu, made) = (served.known.name.clone(), made.map(str::to_owned));
+            Some(HandedEngines { vgpu, engines, made })
         };
         let engines: Vec<HandedEngines> =
             served.iter().filter_map(engines_of).filter(|of| !of.engines.is_empty()).collect();

@@ -170,15 +170,14 @@ impl Premises {
         let refused = |why: &str| format!("vGPU {}: {why}", vgpu.name);
         let account = Account::open(vgpu.quota(), &self.ground.pool);
         let account = account.map_err(|error| refused(&format!("vram-min: {error}")))?;
-        let others: BTreeSet<u32> = state
-            .tenants
-            .iter()
-            .filter_map(|tenant| Some(tenant.served.known.held.containment.account.as_ref()?.uid))
-            .collect();
+        let others = state.tenants.iter().filter_map(|tenant| tenant.served.known.held.uid());
+        let others: BTreeSet<u32> = others.chain(self.ground.inheritance.opened_users()).collect();
         let (ground, options, its) = (Arc::clone(&self.ground), state.options.clone(), vgpu.clone());
         let begin = move || {
             let size = (its.name.as_str(), its.vram_bytes);
-            let held = options.holding.begin_vgpu(size, &its.socket, &others, options.engines.sandbox)?;
+            let new = || options.holding.begin_vgpu(size, &its.socket, &others, options.engines.sandbox);
+            let opened = ground.inheritance.opened(&its.name);
+            let held = opened.map_or_else(new, |(held, _)| Ok(held))?;
             let begun = ground.begin(&options, &its, account, held);
             begun.map_err(|error| {
                 options.holding.end_vgpu(&its.name);
@@ -385,7 +384,7 @@ impl Estate for Premises {
     fn upgrade(&self, binary: Option<&Path>) -> Result<Value, Objected> {
         let state = self.state();
         let line = self.source()?.command_line();
-        let served = state.tenants.iter().map(|tenant| &tenant.served);
+        let served = state.tenants.iter().map(|tenant| (&tenant.served, tenant.origin.made()));
         upgrade(&self.builder, binary, line, served, state.changes()).map_err(|why| {
             log::error!("upgrade: {why}; this daemon goes on");
             Objected(format!("{why}; the daemon goes on as it was"))

@@ -157,7 +157,7 @@ impl Host {
         kept.holding = holding;
         let inheritance = match &succession {
             Some(succession) => {
-                let opening = Opening { options: &kept, tracking, local };
+                let opening = Opening { options: &kept, source: changes.as_deref(), tracking, local };
                 succession.receive(|engines, inheritance| opening.open(engines, inheritance))?;
                 Arc::clone(succession.inheritance())
             }

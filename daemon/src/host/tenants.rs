@@ -25,6 +25,16 @@ pub(super) enum Origin {
     Made(String),
 }
 
+impl Origin {
+    /// The operator's words, where they made it.
+    pub(super) fn made(&self) -> Option<&str> {
+        match self {
+            Self::Configured => None,
+            Self::Made(spec) => Some(spec),
+        }
+    }
+}
+
 /// One of them.
 #[derive(Debug)]
 pub(super) struct Tenant {

@@ -18,6 +18,11 @@ pub struct Held {
 }
 
 impl Held {
+    /// The user as which engines run; none for the daemon's.
+    pub fn uid(&self) -> Option<u32> {
+        Some(self.containment.account.as_ref()?.uid)
+    }
+
     /// As JSON.
     pub fn describe(&self) -> Value {
         let has_cgroup = self.containment.cgroup.is_some();

@@ -1,6 +1,8 @@
 //! A daemon that is replaced by another under running guests.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::net::UnixStream;
@@ -206,6 +208,38 @@ fn cont_01_engines_are_open_before_anything_stands_still_and_go_on_as_those_of_t
         once(&device);
     }
     once(&other);
+}
+
+#[test]
+fn cont_01_engines_of_vgpus_that_were_made_at_run_time_are_open_ahead_too_each_as_a_user_of_its_own() {
+    let mut line = Line::begin(&table("a", ""));
+    for name in ["b", "c", "d"] {
+        let socket = line.served.folder.file(&format!("{name}.sock"));
+        line.served.ask(&["vgpu", "add", &format!("name={name},socket={},vram=64M", socket.display())]);
+    }
+    let vms = ["a", "b", "c", "d"].map(|name| connect(&line.served, name));
+    let devices = vms.each_ref().map(|vm| Device::open(vm.open("test").unwrap()).unwrap());
+    // One that was made has no engine, and those that have are on both sides of it.
+    let [a, b, _, d] = &devices;
+    let _contexts = [a, b, d].map(|device| device.create_context(Node::Copy).unwrap());
+    [a, b, d].into_iter().for_each(once);
+    let engines = |line: &Line| -> Vec<u64> {
+        let status = line.served.ask(&["status"]);
+        let vgpus = status["vgpus"].as_array().unwrap();
+        let engines = vgpus.iter().flat_map(|vgpu| vgpu["session"]["engines"].as_array().unwrap().clone());
+        engines.filter_map(|engine| engine["pid"].as_u64()).collect()
+    };
+    for _ in 0..2 {
+        let done = line.upgrade();
+        until("three engines", || engines(&line).len() == 3);
+        assert_eq!(done["engines_opened"], json!(engines(&line)));
+        let user = |pid: &u64| fs::metadata(format!("/proc/{pid}")).unwrap().uid();
+        let users: Vec<u32> = engines(&line).iter().map(user).collect();
+        let all: BTreeSet<u32> = users.iter().copied().collect();
+        let has_users = fs::metadata(format!("/proc/{}", line.pid())).unwrap().uid() == 0;
+        assert_eq!(all.len(), if has_users { 3 } else { 1 }, "{users:?}");
+        [a, b, d].into_iter().for_each(once);
+    }
 }
 
 #[test]

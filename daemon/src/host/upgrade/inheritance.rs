@@ -122,6 +122,11 @@ impl Inheritance {
         locked(&self.opened).get(name).cloned()
     }
 
+    /// The users as which engines run that are open already.
+    pub(in crate::host) fn opened_users(&self) -> Vec<u32> {
+        locked(&self.opened).values().filter_map(|(held, _)| held.uid()).collect()
+    }
+
     /// All devices are as they were: engines that none of them has taken end.
     pub(in crate::host) fn end_opened(&self) {
         // A vGPU of the same name that comes later has nothing of that.

@@ -102,6 +102,9 @@ pub(in crate::host) struct HandedEngines {
     pub(in crate::host) vgpu: String,
     /// Their places.
     pub(in crate::host) engines: Vec<u32>,
+    /// The vGPU in the operator's words, where it was made at run time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::host) made: Option<String>,
 }
 
 /// Local memory that is a device's own.
