@@ -77,7 +77,8 @@ pub(super) fn upgrade<'t>(
     let mut successor = Successor::start(binary, line, builder, format)?;
     let opened = successor.have_engines_opened(&served)?;
     let (pid, version) = (successor.pid, successor.version.clone());
-    let Done { stood, vgpus, lost } = successor.hand_over(served.into_iter().map(|(served, _)| served), estate)?;
+    let Done { stood, vgpus, lost } =
+        successor.hand_over(served.into_iter().map(|(served, _)| served), estate)?;
     service_manager::say_main_process(pid);
     log::info!("upgrade: process {pid}, version {version}, goes on with {vgpus} VMs; this one ends");
     let lost: Vec<Value> = lost.iter().map(|(vgpu, why)| json!({ "vgpu": vgpu, "why": why })).collect();

@@ -103,7 +103,10 @@ fn open_compute(start: &Start, code: Option<CodeStart>) -> Result<OpenedCompute,
     let slice = Duration::from_micros(start.slice_microseconds);
     let driver = open_driver(start)?;
     if driver.copies_memory() {
-        log::warn!("{}: the device imports no host memory: what kernels bind is copied to it and back", driver.info());
+        log::warn!(
+            "{}: the device imports no host memory: what kernels bind is copied to it and back",
+            driver.info()
+        );
     }
     let cache = code.and_then(|code| code.find(driver.info()));
     let is_local = matches!(start.local, Local::Device(_));

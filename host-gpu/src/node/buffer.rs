@@ -11,6 +11,7 @@ use super::chain::Candidate;
 use super::clock;
 use super::compute::ComputeNode;
 use super::compute::Part;
+use super::device_instance::DeviceInstance;
 use super::packet;
 use super::packet::Launch;
 use super::packet::Packet;
@@ -207,12 +208,7 @@ impl Buffer {
                     if word.load(Ordering::Acquire) < fence.value {
                         return Ok(Step::Blocked);
                     }
-                    // Dispatches from here on see what was stored before the fence was signalled.
-                    if let Node::Compute(compute) = node
-                        && compute.copies_memory()
-                    {
-                        compute.finish().map_err(Stop::fault)?;
-                    }
+                    see_stores(node)?;
                 }
                 Packet::Timestamp(timestamp) => {
                     finish(node)?;
@@ -276,6 +272,14 @@ impl Buffer {
 fn close_if_many(space: &Space<'_>) {
     if space.segments.writes.are_many() {
         space.segments.writes.close();
+    }
+}
+
+/// Has dispatches from here on see what others have stored by now, where a device works on copies of memory.
+fn see_stores(node: &mut Node) -> Result<(), Stop> {
+    match node {
+        Node::Compute(compute) if compute.instances.iter().any(DeviceInstance::copies_memory) => finish(node),
+        Node::Copy | Node::Compute(_) => Ok(()),
     }
 }
 

@@ -20,6 +20,7 @@ use std::time::Instant;
 use campanile_protocol::packet::Fault;
 
 use super::compute::ComputeNode;
+use super::compute::note;
 use super::device_instance::DeviceInstance;
 use super::device_instance::Link;
 use super::packet::Launch;
@@ -236,7 +237,7 @@ impl ComputeNode {
             if begun > seen
                 && let Some(running) = chain.links.get(begun - 1)
             {
-                self.note(running.launch.kernel.0, running.at);
+                note(&self.shared, running.launch.kernel.0, running.at);
             }
             // Also of one that was done at the first look, lest a buffer of such chains be asked nothing to its end.
             if (is_done || begun > seen)

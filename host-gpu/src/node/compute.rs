@@ -122,15 +122,6 @@ impl ComputeNode {
         self.is_lost
     }
 
-    /// Notes which kernel runs, started by the packet at byte `at` of its buffer, should it never end.
-    pub(super) fn note(&self, kernel: u64, at: usize) {
-        for (place, value) in [(block::LAUNCHED, kernel), (block::LAUNCHED_AT, at as u64)] {
-            if let Some(word) = self.shared.word(place) {
-                word.store(value, Ordering::Relaxed);
-            }
-        }
-    }
-
     /// Adds a kernel that is compiled and warm.
     pub fn add_kernel(&mut self, name: KernelName, compiled: Compiled) {
         // Whatever had that name before.
@@ -181,7 +172,7 @@ impl ComputeNode {
         self.make_room(IN_FLIGHT, true)?;
         let kernel = KernelName { root: space.root, handle: launch.kernel.0 };
         let resolved = self.resolve(space, kernel, launch)?;
-        self.note(launch.kernel.0, at);
+        note(&self.shared, launch.kernel.0, at);
         let request = DispatchRequest {
             kernel,
             resolved: &resolved,
@@ -367,11 +358,6 @@ impl ComputeNode {
         Fault::Driver
     }
 
-    /// Whether the device works on copies of memory: what others write is seen after [`Self::finish`] only.
-    pub fn copies_memory(&self) -> bool {
-        self.instances.iter().any(DeviceInstance::copies_memory)
-    }
-
     /// Waits until all that was started is done and its stores are visible, and has what is started next see the stores of others.
     pub fn finish(&mut self) -> Result<(), Fault> {
         self.drain()?;
@@ -385,9 +371,18 @@ impl ComputeNode {
         while !self.flight.is_empty() {
             outcome = outcome.and(self.finish_oldest(true));
         }
-        self.note(0, 0);
+        note(&self.shared, 0, 0);
         // What a driver that has failed still stores is unknown.
         if self.is_lost { Err(Fault::Driver) } else { outcome }
+    }
+}
+
+/// Notes in the shared block which kernel runs, started by the packet at byte `at` of its buffer, should it never end.
+pub(super) fn note(shared: &Mapping, kernel: u64, at: usize) {
+    for (place, value) in [(block::LAUNCHED, kernel), (block::LAUNCHED_AT, at as u64)] {
+        if let Some(word) = shared.word(place) {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 }
 

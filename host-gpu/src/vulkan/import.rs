@@ -65,7 +65,7 @@ impl Import {
                 Self::over(gpu, memory.into(), *length, *access)
             }
             ImportMethod::Copy => {
-                let staging = Arc::new(Staging::new(gpu, range)?);
+                let staging = Arc::new(Staging::new(gpu, mapping, *offset, *length)?);
                 let import = Self::over(gpu, Arc::clone(staging.memory()), *length, *access)?;
                 Ok(Self { staging: Some(staging), ..import })
             }

@@ -45,5 +45,6 @@ mod profile;
 mod raw;
 pub mod request;
 pub mod self_test;
+mod settling;
 mod staging;
 mod views;

@@ -8,7 +8,7 @@
 //!
 //! | when | what is copied |
 //! |---|---|
-//! | a dispatch binds a range | those of its pages that were not brought since the last [`Driver::settle`] |
+//! | a dispatch binds a range | those of its pages that were not brought since the last [`Driver::settle`](super::driver::Driver::settle) |
 //! | `settle`, with nothing in flight | bytes of ranges that kernels may write, where they are not what was brought |
 //!
 //! Between the two, dispatches see what those before them wrote, and nothing that the host writes. Bytes that no kernel has changed are not
@@ -23,22 +23,22 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
-use crate::kernel::program::BufferAccess;
 use crate::memory::bits::masks;
-use crate::vulkan::driver::Driver;
+use crate::memory::mapping::Mapping;
 use crate::vulkan::error::VulkanError;
-use crate::vulkan::import::HostRange;
-use crate::vulkan::pipeline::Pipeline;
 use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::memory::Memory;
-use crate::vulkan::request::Bound;
 
 /// What is brought at once, bytes.
 const PAGE: u64 = 4096;
 
 /// A range of host memory with its twin.
 pub(super) struct Staging {
-    host: HostRange,
+    mapping: Arc<Mapping>,
+    /// First byte of the range in the mapping.
+    start: u64,
+    /// Bytes.
+    length: u64,
     memory: Arc<Memory>,
     held: Mutex<Held>,
 }
@@ -55,20 +55,24 @@ struct Held {
 }
 
 impl Staging {
-    /// The twin of a range, with nothing in it.
-    pub(super) fn new(gpu: &Arc<Gpu>, host: &HostRange) -> Result<Self, VulkanError> {
-        let HostRange { mapping, offset, length, .. } = host;
-        let refused = |reason: String| VulkanError::Import { length: *length, offset: *offset, reason };
-        if *length == 0 || mapping.slice(*offset, *length).is_none() {
+    /// The twin of `length` bytes from `start` of a mapping, with nothing in it.
+    pub(super) fn new(
+        gpu: &Arc<Gpu>,
+        mapping: &Arc<Mapping>,
+        start: u64,
+        length: u64,
+    ) -> Result<Self, VulkanError> {
+        let refused = |reason: String| VulkanError::Import { length, offset: start, reason };
+        if length == 0 || mapping.slice(start, length).is_none() {
             return Err(refused(format!("the mapping has {} bytes", mapping.len())));
         }
         if !length.is_multiple_of(PAGE) {
             return Err(refused(format!("the length must be a multiple of {PAGE}")));
         }
-        let memory = Arc::new(Memory::allocate_shared(gpu, *length)?);
+        let memory = Arc::new(Memory::allocate_shared(gpu, length)?);
         let words = usize::try_from((length / PAGE).div_ceil(64)).unwrap_or_default();
         let held = Mutex::new(Held { pages: vec![0; words], ..Held::default() });
-        Ok(Self { host: host.clone(), memory, held })
+        Ok(Self { mapping: Arc::clone(mapping), start, length, memory, held })
     }
 
     /// What kernels bind.
@@ -82,13 +86,13 @@ impl Staging {
     }
 
     fn outside(&self, offset: u64, length: u64) -> VulkanError {
-        let reason = format!("its memory has {} bytes", self.host.length);
+        let reason = format!("its memory has {} bytes", self.length);
         VulkanError::Import { length, offset, reason }
     }
 
     /// Copies these bytes to the device, whether or not they were before. Nothing in flight uses them.
     pub(super) fn refresh(&self, offset: u64, length: u64) -> Result<(), VulkanError> {
-        let host = self.host.offset.checked_add(offset).and_then(|at| self.host.mapping.slice(at, length));
+        let host = self.start.checked_add(offset).and_then(|at| self.mapping.slice(at, length));
         let places = host.zip(self.memory.slice(offset, length));
         let (host, device) = places.ok_or_else(|| self.outside(offset, length))?;
         host.copy_to_volatile_slice(device);
@@ -97,7 +101,7 @@ impl Staging {
 
     /// Copies what of a range the device has not; `writes` where a kernel may change it.
     pub(super) fn bring(&self, offset: u64, length: u64, writes: bool) -> Result<(), VulkanError> {
-        let end = offset.checked_add(length).filter(|end| *end <= self.host.length);
+        let end = offset.checked_add(length).filter(|end| *end <= self.length);
         let end = end.ok_or_else(|| self.outside(offset, length))?.div_ceil(PAGE);
         let (first, held) = (offset / PAGE, &mut *self.held());
         let mut is_new = false;
@@ -146,8 +150,8 @@ impl Staging {
         }
         for (page, before) in std::mem::take(&mut held.before) {
             let now = self.page(page)?;
-            let start = self.host.offset + page * PAGE;
-            let host = self.host.mapping.slice(start, PAGE).ok_or_else(|| self.outside(start, PAGE))?;
+            let start = self.start + page * PAGE;
+            let host = self.mapping.slice(start, PAGE).ok_or_else(|| self.outside(start, PAGE))?;
             for Range { start, end } in changed(&before, &now) {
                 if let Ok(part) = host.subslice(start, end - start) {
                     part.copy_from(&now[start..end]);
@@ -164,43 +168,14 @@ fn changed(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     if before == now {
         return runs;
     }
-    for at in before.iter().zip(now).enumerate().filter(|(_, (before, now))| before != now).map(|(at, _)| at) {
+    for at in before.iter().zip(now).enumerate().filter(|(_, (before, now))| before != now).map(|(at, _)| at)
+    {
         match runs.last_mut() {
             Some(run) if run.end == at => run.end = at + 1,
             _ => runs.push(at..at + 1),
         }
     }
     runs
-}
-
-impl Driver {
-    /// Has the device have what a dispatch of `pipeline` binds.
-    pub(super) fn bring(&mut self, pipeline: &Pipeline, bounds: &[Bound<'_>]) -> Result<(), VulkanError> {
-        for bound in bounds {
-            let Some(staging) = bound.memory.staging() else { continue };
-            let declared = bound.binding.find(pipeline.bindings());
-            let writes = declared.is_some_and(|declared| declared.access == BufferAccess::ReadWrite);
-            staging.bring(bound.offset, bound.length, writes)?;
-            if !self.staged.iter().any(|known| Arc::ptr_eq(known, staging)) {
-                self.staged.push(Arc::clone(staging));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether host memory is copied, and what dispatches wrote is there after [`Self::settle`] only.
-    pub fn copies_memory(&self) -> bool {
-        self.grids.is_copied()
-    }
-
-    /// Waits for all that was started, and has the host see what it wrote: where memory is imported it does anyway.
-    pub fn settle(&mut self) -> Result<(), VulkanError> {
-        if self.staged.is_empty() {
-            return Ok(());
-        }
-        self.sleep_for_all()?;
-        self.staged.drain(..).try_for_each(|staging| staging.settle())
-    }
 }
 
 #[cfg(test)]

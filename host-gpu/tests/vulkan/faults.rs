@@ -253,11 +253,7 @@ fn each_call_fails_in_turn(faults: &Faults, executor: Executor) {
         (executor == Executor::Cpu && of_times.contains(&name))
             || ["vkGetMemoryFdPropertiesKHR", of_memory].contains(&name)
     };
-    assert_eq!(
-        unused.filter(|name| !is_known(name)).collect::<Vec<_>>(),
-        [""; 0],
-        "not called in a life"
-    );
+    assert_eq!(unused.filter(|name| !is_known(name)).collect::<Vec<_>>(), [""; 0], "not called in a life");
     let mut unsaid = Vec::new();
     for (entry, calls) in ENTRIES.iter().zip(calls) {
         println!("{}: {calls} calls", entry.name);

@@ -62,9 +62,9 @@ fn the_host_sees_what_a_kernel_wrote_once_it_is_settled_and_its_own_words_beside
     without_imports(|mut driver| {
         let (import, seen) = memory(&driver, 4 * PAGE);
         let kernel = pipeline(&driver, ADD);
-        for at in 0..64 {
-            set(&seen, 1024 + at, at as u32 + 1);
-            set(&seen, 2048 + at, if at == 5 { 9 } else { 10 });
+        for at in 0..64_u32 {
+            set(&seen, 1024 + u64::from(at), at + 1);
+            set(&seen, 2048 + u64::from(at), if at == 5 { 9 } else { 10 });
         }
         add(&mut driver, &kernel, &import, PAGE, 2 * PAGE);
         assert_eq!(word(&seen, 1024), 1, "before it is settled");
@@ -113,8 +113,8 @@ fn ranges_of_any_pages_are_brought_and_no_other_page_is_touched() {
         let range = HostRange { mapping: Arc::clone(&imported), offset, length, access: Access::ReadWrite };
         let import = driver.import(&range).unwrap();
         let kernel = pipeline(&driver, DOUBLE);
-        for index in 0..300 * 1024 {
-            set(&seen, index, index as u32);
+        for index in 0..300 * 1024_u32 {
+            set(&seen, index.into(), index);
         }
         let (from, pages) = (60 * PAGE, 140);
         let bounds = [bind(0, &import, from, pages * PAGE)];
@@ -123,9 +123,9 @@ fn ranges_of_any_pages_are_brought_and_no_other_page_is_touched() {
         driver.wait(ticket).unwrap();
         driver.settle().unwrap();
         let doubled = 62 * 1024..202 * 1024;
-        for index in 0..300 * 1024 {
-            let expected = index as u32 * if doubled.contains(&index) { 2 } else { 1 };
-            assert_eq!(word(&seen, index), expected, "word {index}");
+        for index in 0..300 * 1024_u32 {
+            let expected = index * if doubled.contains(&index) { 2 } else { 1 };
+            assert_eq!(word(&seen, index.into()), expected, "word {index}");
         }
         drop(import);
         let beyond = HostRange { length: 299 * PAGE, ..range.clone() };
@@ -143,7 +143,7 @@ fn dispatches_behind_a_fence_see_what_was_stored_before_it_was_signalled() {
         let scene = Scene::new();
         let mut node = scene.node(driver, &[DOUBLE], Duration::ZERO);
         let fence = Fence { va: BASE + 8 * PAGE, value: 1 };
-        let header = PacketHeader { opcode: packet::FENCE_WAIT, flags: 0, size: (8 + size_of::<Fence>()) as u32 };
+        let header = PacketHeader { opcode: packet::FENCE_WAIT, flags: 0, size: 24 };
         let wait = [header.as_bytes(), fence.as_bytes()].concat();
         let packets = [dispatch(1, [1; 3], 0, 256), wait, dispatch(1, [1; 3], 0, 256)].concat();
         let mut buffer = scene.buffer(&packets);

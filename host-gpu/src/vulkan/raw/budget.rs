@@ -28,8 +28,9 @@ impl Gpu {
         let (instance, device) = (&self.instance.raw, self.physical);
         // SAFETY: the physical device is the instance's.
         let extensions = unsafe { instance.enumerate_device_extension_properties(device) };
-        let untold =
-            |result| log::warn!("a budget of memory is unknown: vkEnumerateDeviceExtensionProperties says {result}");
+        let untold = |result| {
+            log::warn!("a budget of memory is unknown: vkEnumerateDeviceExtensionProperties says {result}")
+        };
         let extensions = extensions.map_err(untold).ok()?;
         let name = ext::memory_budget::NAME;
         if !extensions.iter().any(|known| known.extension_name_as_c_str() == Ok(name)) {

@@ -66,7 +66,8 @@ impl Gpu {
         candidate: &Candidate,
         executor: Executor,
     ) -> Result<Arc<Self>, VulkanError> {
-        let Candidate { info, device, family, limits, profile, has_conditions, clock, handles, .. } = candidate;
+        let Candidate { info, device, family, limits, profile, has_conditions, clock, handles, .. } =
+            candidate;
         let has_conditions = *has_conditions && executor == Executor::Cpu;
         let (import, clock, handles) = (info.import, *clock, *handles);
         let chosen = Chosen { family: *family, import, has_conditions, clock, handles };

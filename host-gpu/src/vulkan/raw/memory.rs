@@ -308,7 +308,9 @@ pub(in crate::vulkan) fn local_left(gpu: &Gpu) -> Option<u64> {
 fn shared_type(gpu: &Gpu, bits: u32) -> Option<u32> {
     let types = gpu.memory_types.memory_types_as_slice();
     let first = |flags| {
-        let has = |(index, t): &(u32, &vk::MemoryType)| bits & (1 << index) != 0 && t.property_flags.contains(flags);
+        let has = |(index, t): &(u32, &vk::MemoryType)| {
+            bits & (1 << index) != 0 && t.property_flags.contains(flags)
+        };
         (0..).zip(types).find(has).map(|(index, _)| index)
     };
     first(SHARED | vk::MemoryPropertyFlags::HOST_CACHED).or_else(|| first(SHARED))
