@@ -30,7 +30,10 @@ use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::memory::Memory;
 
 /// What is brought at once, bytes.
-const PAGE: u64 = 4096;
+const PAGE: u64 = PAGE_LENGTH as u64;
+const PAGE_LENGTH: usize = 4096;
+/// Bytes that are compared at once.
+const WORD: usize = 8;
 
 /// A range of host memory with its twin.
 pub(super) struct Staging {
@@ -122,7 +125,9 @@ impl Staging {
         if writes {
             for page in first..end {
                 if let Entry::Vacant(place) = held.before.entry(page) {
-                    place.insert(self.page(page)?);
+                    let mut before = vec![0; PAGE_LENGTH].into_boxed_slice();
+                    self.read_page(page, &mut before)?;
+                    place.insert(before);
                 }
             }
         }
@@ -130,12 +135,10 @@ impl Staging {
     }
 
     /// What the device has of a page.
-    fn page(&self, page: u64) -> Result<Box<[u8]>, VulkanError> {
+    fn read_page(&self, page: u64, into: &mut [u8]) -> Result<(), VulkanError> {
         let device = self.memory.slice(page * PAGE, PAGE);
-        let device = device.ok_or_else(|| self.outside(page * PAGE, PAGE))?;
-        let mut bytes = vec![0; device.len()];
-        device.copy_to(&mut bytes);
-        Ok(bytes.into())
+        device.ok_or_else(|| self.outside(page * PAGE, PAGE))?.copy_to(into);
+        Ok(())
     }
 
     /// Copies back what kernels have changed, and has all be brought again. Nothing is in flight.
@@ -148,8 +151,9 @@ impl Staging {
                 }
             }
         }
+        let mut now = [0; PAGE_LENGTH];
         for (page, before) in std::mem::take(&mut held.before) {
-            let now = self.page(page)?;
+            self.read_page(page, &mut now)?;
             let start = self.start + page * PAGE;
             let host = self.mapping.slice(start, PAGE).ok_or_else(|| self.outside(start, PAGE))?;
             for Range { start, end } in changed(&before, &now) {
@@ -162,17 +166,20 @@ impl Staging {
     }
 }
 
-/// Where two pages are not the same.
+/// Where two pages, of whole words, are not the same.
 fn changed(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
-    if before == now {
-        return runs;
-    }
-    for at in before.iter().zip(now).enumerate().filter(|(_, (before, now))| before != now).map(|(at, _)| at)
-    {
-        match runs.last_mut() {
-            Some(run) if run.end == at => run.end = at + 1,
-            _ => runs.push(at..at + 1),
+    let mut add = |start: usize, length: usize| match runs.last_mut() {
+        Some(run) if run.end == start => run.end = start + length,
+        _ => runs.push(start..start + length),
+    };
+    let words = before.chunks_exact(WORD).zip(now.chunks_exact(WORD));
+    for (at, (before, now)) in (0..).step_by(WORD).zip(words).filter(|(_, (before, now))| before != now) {
+        let is_changed = |byte: usize| before[byte] != now[byte];
+        if (0..WORD).all(is_changed) {
+            add(at, WORD);
+        } else {
+            (0..WORD).filter(|byte| is_changed(*byte)).for_each(|byte| add(at + byte, 1));
         }
     }
     runs
@@ -184,9 +191,13 @@ mod tests {
 
     #[test]
     fn what_changed_is_told_in_runs_of_bytes() {
-        let before = [0; 8];
+        let before = [0; 32];
         assert!(changed(&before, &before).is_empty());
-        assert_eq!(changed(&before, &[1, 0, 0, 2, 3, 0, 0, 4]), [0..1, 3..5, 7..8]);
-        assert_eq!(changed(&before, &[9; 8]), vec![0..8]);
+        let mut now = [1, 0, 0, 2, 3, 0, 0, 4].repeat(4);
+        assert_eq!(changed(&before[..8], &now[..8]), [0..1, 3..5, 7..8]);
+        now[8..24].fill(9);
+        // Of words that are all another, and bytes on both sides of them.
+        assert_eq!(changed(&before, &now), [0..1, 3..5, 7..25, 27..29, 31..32]);
+        assert_eq!(changed(&before, &[9; 32]), vec![0..32]);
     }
 }
