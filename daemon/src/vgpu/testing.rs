@@ -181,7 +181,7 @@ pub(crate) fn restored(config: Config) -> Session {
         context.held.by_freeze = false;
     }
     // As after a move: processes start over what was restored.
-    Lifecycle::of(&mut session.vm).start_process_again(COPY).unwrap();
+    Lifecycle::of(&mut session.vm).start_next_process(COPY).unwrap();
     session.vm.engines[COPY.index()].came_up();
     session
 }

@@ -20,6 +20,8 @@ pub(super) struct Conversation {
     /// It is to be told to begin, as soon as its channel has room.
     owes_begin: Cell<bool>,
     answers: RefCell<Answers>,
+    /// Its end of the channel is closed.
+    is_closed: Cell<bool>,
     /// What it has allocated.
     allocated: RefCell<Option<OwnedFd>>,
 }
@@ -30,6 +32,7 @@ impl Conversation {
             channel,
             owes_begin: Cell::new(false),
             answers: RefCell::default(),
+            is_closed: Cell::default(),
             allocated: RefCell::default(),
         }
     }
@@ -41,7 +44,11 @@ impl Conversation {
 
     /// The next response, where it may be said now. One that says that it has come up is owed a begin.
     pub(super) fn receive(&self) -> Result<Option<Response>, ChannelError> {
-        let received = self.channel.receive::<Response>(false)?;
+        let received = self.channel.receive::<Response>(false);
+        if matches!(received, Err(ChannelError::Closed)) {
+            self.is_closed.set(true);
+        }
+        let received = received?;
         let (response, descriptors) =
             received.map(|received| (received.message, received.descriptors)).unzip();
         if let Some(response) = &response {
@@ -54,6 +61,11 @@ impl Conversation {
             }
         }
         Ok(response)
+    }
+
+    /// Whether all that it has said was received, and it says no more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 
     /// The descriptor of what it has allocated, once it has said so.

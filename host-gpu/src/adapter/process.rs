@@ -289,6 +289,12 @@ impl EngineProcess {
         }
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        // A channel is closed some time before the process can be reaped.
+        self.conversation.is_closed() || self.instance.as_mut().is_some_and(|instance| !instance.is_there())
+    }
+
     /// How the process ended whose channel is closed, in words. It is not reaped by that.
     pub fn ending(&self) -> String {
         match self.instance.as_ref().filter(|_| !self.is_lost()) {

@@ -139,7 +139,7 @@ mod tests {
         // The spare takes its place, and then one that is started.
         for _ in 0..2 {
             session.vm.engines.unwatch(COMPUTE);
-            Lifecycle::of(&mut session.vm).start_process_again(COMPUTE).unwrap();
+            Lifecycle::of(&mut session.vm).start_next_process(COMPUTE).unwrap();
         }
         assert_eq!(given(&engines), first, "behind a reset of the engine");
         Lifecycle::of(&mut session.vm).stop_engine(COMPUTE);

@@ -26,10 +26,9 @@ use zerocopy::IntoBytes;
 
 use super::pending_kernel::PendingKernel;
 use super::pending_kernel::Suspicion;
+use super::pending_kernel::begin_oldest;
 use super::pending_kernel::clear_others;
 use super::pending_kernel::judge_end;
-use super::pending_kernel::oldest;
-use super::pending_kernel::take_answered;
 use super::slot::WaitingMessage;
 use crate::ids::GuestProcess;
 use crate::vgpu::engines::sending::Flushed;
@@ -76,7 +75,14 @@ impl Engines {
     fn take_compiled(&mut self, at: EngineAddress, kernel: KernelName) -> Option<PendingKernel> {
         let slot = &mut self[at.index()];
         slot.stirred = clock::now();
-        take_answered(&mut slot.compiling, kernel)
+        let name = (kernel.root, kernel.handle);
+        let taken = slot.compiling.remove(&name);
+        let number = taken.or_else(|| slot.abandoned.remove(&name)).map(|kernel| kernel.number);
+        // Those that were compiled before come before all of these.
+        if let Some(number) = number.or_else(|| slot.rebuilding.contains(&name).then_some(0)) {
+            begin_oldest([&mut slot.compiling, &mut slot.abandoned], number);
+        }
+        taken
     }
 
     /// The kernels that an engine's process was asked for before it took the place of another.
@@ -104,13 +110,18 @@ impl Engines {
         self.iter().any(|slot| slot.compiling.contains_key(&(kernel.root, kernel.handle)))
     }
 
-    /// Takes the kernels that are compiled and for which `which` holds; where their answers go.
+    /// Takes the kernels that are compiled and for which `which` holds; where their answers go. Engines may be at them yet.
     pub(in crate::vgpu) fn take_compiling(&mut self, which: impl Fn(&PendingKernel) -> bool) -> Vec<Origin> {
-        let slots = self.iter_mut();
-        let taken = slots.flat_map(|slot| slot.compiling.extract_if(.., |_, kernel| which(kernel)));
         // Several engines may compile one.
-        let taken: BTreeMap<(u64, u64), PendingKernel> = taken.collect();
-        taken.into_values().map(|kernel| kernel.origin).collect()
+        let mut all = BTreeMap::new();
+        for slot in self.iter_mut() {
+            let taken: Vec<_> = slot.compiling.extract_if(.., |_, kernel| which(kernel)).collect();
+            all.extend(taken.iter().copied());
+            if slot.hears() {
+                slot.abandoned.extend(taken);
+            }
+        }
+        all.into_values().map(|kernel| kernel.origin).collect()
     }
 }
 
@@ -164,9 +175,7 @@ impl Kernels<'_> {
         pending: PendingKernel,
         text: String,
     ) {
-        for slot in self.vm.engines.iter_mut() {
-            slot.compiling.remove(&(kernel.root, kernel.handle));
-        }
+        let _answered_below = self.vm.engines.take_compiling(|of| of.origin == pending.origin);
         let source = self.drop_kernel(pending.origin.context, pending.handle);
         self.vm.answer(pending.origin, Err(Refused { status: Status::KernelRefused, text }));
         for other in self.vm.engines.compilers().filter(|other| *other != at) {
@@ -258,7 +267,6 @@ impl Kernels<'_> {
     /// compiled, before which it runs nothing, then the others in the order in which they were asked for.
     pub(in crate::vgpu) fn compile_again(&mut self, at: EngineAddress) {
         let slot = &mut self.vm.engines[at.index()];
-        slot.compiling.values_mut().for_each(|kernel| kernel.since = clock::now());
         let pending = |kernel: KernelName| slot.compiling.get(&(kernel.root, kernel.handle)).copied();
         let kernels = kernels_of(&self.vm.objects);
         let mut kernels: Vec<_> =
@@ -282,19 +290,32 @@ impl Kernels<'_> {
     }
 
     /// Its process has ended: refuses the kernel that it ended over, where it compiled one, or that is known. The others are compiled by
-    /// the next process.
-    pub(in crate::vgpu) fn judge_compiling(&mut self, at: EngineAddress) {
-        if let Some(kernel) = judge_end(&mut self.vm.engines[at.index()].compiling) {
+    /// the next process. `ran`: it ran work as well, which may be what it ended over.
+    pub(in crate::vgpu) fn judge_compiling(&mut self, at: EngineAddress, ran: bool) {
+        let slot = &mut self.vm.engines[at.index()];
+        let is_at_others = !slot.rebuilding.is_empty() || !slot.abandoned.is_empty();
+        if let Some(kernel) = judge_end(&mut slot.compiling, is_at_others, ran) {
             self.refuse_pending(at, kernel, "the engine ended while it compiled this kernel".to_owned());
         }
     }
 
-    /// The oldest kernel that is compiled is not by now: refuses it. It is why the process ends.
-    pub(in crate::vgpu) fn refuse_overdue(&mut self, at: EngineAddress, text: String) {
-        if let Some((kernel, _)) = oldest(&self.vm.engines[at.index()].compiling) {
+    /// The oldest kernel that is compiled is not by now, which is why the process ends: refuses it, where it is waited for. Whose it is.
+    pub(in crate::vgpu) fn refuse_overdue(
+        &mut self,
+        at: EngineAddress,
+        text: String,
+    ) -> Option<GuestProcess> {
+        let slot = &self.vm.engines[at.index()];
+        // Those that were compiled before come before all of these, and are nobody's fault now.
+        let oldest = slot.oldest_kernel().filter(|_| slot.rebuilding.is_empty());
+        let of = oldest.map(|(kernel, pending)| (kernel, pending.origin.context));
+        if let Some((kernel, _)) = of {
             self.refuse_pending(at, kernel, text);
-            clear_others(&mut self.vm.engines[at.index()].compiling);
         }
+        clear_others(&mut self.vm.engines[at.index()].compiling);
+        let (kernel, owner) = of?;
+        // Its number may be that of another process by now.
+        self.vm.objects.device(owner).is_ok_and(|device| device.root.0 == kernel.root).then_some(owner)
     }
 
     fn refuse_pending(&mut self, at: EngineAddress, kernel: KernelName, text: String) {

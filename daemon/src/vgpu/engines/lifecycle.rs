@@ -335,15 +335,9 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Starts the next process, and puts into its outbox what it has to know before it may run.
+    /// Starts the next process, and puts into its outbox what it has to know before it may run. Kernels that were compiled are compiled
+    /// again; those that were the reason for the end of the last one are refused before.
     pub(in crate::vgpu) fn start_next_process(&mut self, at: EngineAddress) -> std::io::Result<()> {
-        Kernels::of(self.vm).judge_compiling(at);
-        self.start_process_again(at)
-    }
-
-    /// As [`Self::start_next_process`], where no kernel was the reason that there is none: those that were compiled are
-    /// compiled again.
-    pub(in crate::vgpu) fn start_process_again(&mut self, at: EngineAddress) -> std::io::Result<()> {
         let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
         let code = self.vm.engines[at.index()].kept.as_ref().map(KeptCode::log);
         let memory = engine_memory(

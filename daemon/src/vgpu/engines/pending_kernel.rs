@@ -5,8 +5,11 @@
 //! ```text
 //!   the oldest has begun when it became the oldest: its time counts from there
 //!   the engine ends ─▶ one was compiled: that one is refused
-//!                   └▶ several were: none is refused, and each is compiled alone ── ends again ─▶ the oldest is refused
+//!                   └▶ several were, or it ran work: none is refused, and each is compiled alone ── ends again ─▶ the oldest is refused
 //! ```
+//!
+//! It may be at others besides: at kernels that earlier processes had compiled, and at *abandoned* ones, whose device is lost or ended
+//! while they are compiled. Those are no reason to refuse one that is waited for.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -36,7 +39,7 @@ pub struct PendingKernel {
     pub origin: Origin,
     /// The name that it will have.
     pub handle: Handle,
-    /// Its place in the order of compilation.
+    /// Its place in the order of compilation, from 1: behind all that were compiled before.
     pub number: u64,
     /// From when on its time counts, where it is the oldest.
     pub since: Instant,
@@ -60,20 +63,14 @@ pub fn oldest(kernels: &PendingKernels) -> Option<(KernelName, &PendingKernel)> 
     oldest.map(|(&(root, handle), kernel)| (KernelName { root, handle }, kernel))
 }
 
-fn oldest_mut(kernels: &mut PendingKernels) -> Option<&mut PendingKernel> {
-    kernels.values_mut().min_by_key(|kernel| kernel.number)
-}
-
-/// The engine has answered for a kernel, which may be none of these. Takes it; where it came before the oldest that is left, the time of
-/// that one begins.
-pub fn take_answered(kernels: &mut PendingKernels, answered: KernelName) -> Option<PendingKernel> {
-    let taken = kernels.remove(&(answered.root, answered.handle));
-    if let Some(oldest) = oldest_mut(kernels)
-        && taken.is_none_or(|taken| taken.number < oldest.number)
+/// The engine has answered for the kernel of this number: the time of the oldest of all begins, where that one came before it.
+pub fn begin_oldest(kernels: [&mut PendingKernels; 2], answered: u64) {
+    let all = kernels.into_iter().flat_map(BTreeMap::values_mut);
+    if let Some(oldest) = all.min_by_key(|kernel| kernel.number)
+        && answered < oldest.number
     {
         oldest.since = clock::now();
     }
-    taken
 }
 
 /// The oldest has taken too long: it is why the engine ends, and the others are not.
@@ -81,13 +78,16 @@ pub fn clear_others(kernels: &mut PendingKernels) {
     kernels.values_mut().for_each(|kernel| kernel.suspicion = Suspicion::Cleared);
 }
 
-/// The engine has ended. The kernel that it ended over, where that is known; else each is compiled alone from here on.
-pub fn judge_end(kernels: &mut PendingKernels) -> Option<KernelName> {
-    let several = kernels.len() > 1;
+/// The engine has ended. The kernel that it ended over, where that is known; else each is compiled alone from here on. `is_at_others`: it
+/// had yet to answer for kernels that are none of these; `ran`: it ran work.
+pub fn judge_end(kernels: &mut PendingKernels, is_at_others: bool, ran: bool) -> Option<KernelName> {
+    let several = kernels.len() > 1 || is_at_others || ran;
     let (name, oldest) = oldest(kernels)?;
     let next = match oldest.suspicion {
         Suspicion::Cleared => Suspicion::OneOfSeveral,
         Suspicion::OneOfSeveral if several => Suspicion::Alone,
+        // Those others come first. Work, which is there at all times, has had its turn.
+        Suspicion::Alone if is_at_others => Suspicion::Alone,
         Suspicion::OneOfSeveral | Suspicion::Alone => return Some(name),
     };
     kernels.values_mut().for_each(|kernel| kernel.suspicion = next);
@@ -105,10 +105,9 @@ mod tests {
     use super::PendingKernel;
     use super::PendingKernels;
     use super::Suspicion;
+    use super::begin_oldest;
     use super::clear_others;
     use super::judge_end;
-    use super::oldest;
-    use super::take_answered;
     use crate::ids::GuestProcess;
     use crate::vgpu::objects::message::Origin;
 
@@ -131,32 +130,40 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_the_oldest_begins_when_the_one_before_it_is_answered_or_one_that_is_compiled_again() {
-        let is_new = |kernels: &PendingKernels| {
-            let (name, oldest) = oldest(kernels).unwrap();
-            (name.handle, clock::since(oldest.since) < Duration::from_secs(30))
+    fn the_time_of_the_oldest_begins_when_one_before_it_is_answered_and_an_abandoned_one_may_be_the_oldest() {
+        let is_new = |kernels: &PendingKernels| -> Vec<bool> {
+            kernels.values().map(|kernel| clock::since(kernel.since) < Duration::from_secs(30)).collect()
         };
-        let mut kernels = pending(&[9, 5, 8]);
-        assert_eq!(is_new(&kernels), (9, false));
-        assert_eq!(take_answered(&mut kernels, name(8)).unwrap().number, 3);
-        assert_eq!(is_new(&kernels), (9, false), "one behind it was answered");
-        assert_eq!(take_answered(&mut kernels, name(9)).unwrap().number, 1);
-        assert_eq!(is_new(&kernels), (5, true));
-        let mut kernels = pending(&[9, 5]);
-        assert!(take_answered(&mut kernels, name(4)).is_none());
-        assert_eq!(is_new(&kernels), (9, true), "what is compiled again comes before all of these");
-        let mut kernels = pending(&[9]);
-        assert!(take_answered(&mut kernels, name(9)).is_some() && oldest(&kernels).is_none());
+        // Of handles 7, 8, 9 that of number 1 is 9.
+        for (answered, begins) in [(0, true), (1, false), (2, false), (4, false)] {
+            let (mut kernels, mut none) = (pending(&[9, 8, 7]), pending(&[]));
+            begin_oldest([&mut kernels, &mut none], answered);
+            assert_eq!(is_new(&kernels), [false, false, begins], "{answered}");
+        }
+        let (mut kernels, mut abandoned) = (pending(&[9, 8]), pending(&[9]));
+        kernels.remove(&(7, 9));
+        begin_oldest([&mut kernels, &mut abandoned], 0);
+        assert_eq!([is_new(&kernels), is_new(&abandoned)], [[false], [true]]);
+        begin_oldest([&mut kernels, &mut pending(&[])], 1);
+        assert_eq!(is_new(&kernels), [true]);
     }
 
     #[test]
     fn an_engine_that_ends_over_one_of_several_kernels_convicts_the_one_that_it_ends_over_alone() {
         let mut kernels = pending(&[9, 5, 8]);
-        assert_eq!(judge_end(&mut kernels), None);
+        assert_eq!(judge_end(&mut kernels, false, false), None);
         assert_eq!(suspicions(&kernels), [Suspicion::Alone; 3]);
-        assert_eq!(judge_end(&mut kernels), Some(name(9)));
-        assert_eq!(judge_end(&mut pending(&[5])), Some(name(5)), "there was one");
-        assert_eq!(judge_end(&mut pending(&[])), None);
+        assert_eq!(judge_end(&mut kernels, true, false), None, "others went before it");
+        assert_eq!(suspicions(&kernels), [Suspicion::Alone; 3]);
+        assert_eq!(judge_end(&mut kernels, false, false), Some(name(9)));
+        assert_eq!(judge_end(&mut kernels, false, true), Some(name(9)), "the second time");
+        assert_eq!(judge_end(&mut pending(&[5]), false, false), Some(name(5)), "there was one");
+        for (is_at_others, ran) in [(true, false), (false, true)] {
+            let mut kernels = pending(&[5]);
+            assert_eq!(judge_end(&mut kernels, is_at_others, ran), None, "or it was something else");
+            assert_eq!(suspicions(&kernels), [Suspicion::Alone]);
+        }
+        assert_eq!(judge_end(&mut pending(&[]), true, true), None);
     }
 
     #[test]
@@ -164,7 +171,7 @@ mod tests {
         for handles in [&[5, 8][..], &[5]] {
             let mut kernels = pending(handles);
             clear_others(&mut kernels);
-            assert_eq!(judge_end(&mut kernels), None);
+            assert_eq!(judge_end(&mut kernels, false, false), None);
             assert_eq!(suspicions(&kernels), vec![Suspicion::OneOfSeveral; handles.len()]);
         }
     }

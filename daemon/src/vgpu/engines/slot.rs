@@ -22,6 +22,7 @@ use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::sched::choice::Choice;
 use campanile_host_gpu::sched::parameters::Settings;
 use campanile_protocol::control::status::Status;
@@ -31,7 +32,9 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::kept_code::KeptCode;
 use super::outbox::Outbox;
+use super::pending_kernel::PendingKernel;
 use super::pending_kernel::PendingKernels;
+use super::pending_kernel::oldest;
 use crate::ids::GuestProcess;
 use crate::sched::alarm::Alarm;
 use crate::sched::turns::EngineId;
@@ -154,6 +157,8 @@ pub struct EngineSlot {
     pub rebuilding: BTreeSet<(u64, u64)>,
     /// Kernels that it compiles.
     pub compiling: PendingKernels,
+    /// Kernels that its process may be at, and nobody waits for any more.
+    pub abandoned: PendingKernels,
     /// Kernels that its process is to forget and may know yet, whose ends are waited for.
     pub forgetting: BTreeSet<(u64, u64)>,
 }
@@ -185,6 +190,7 @@ impl EngineSlot {
             is_successor: false,
             rebuilding: BTreeSet::new(),
             compiling: BTreeMap::new(),
+            abandoned: BTreeMap::new(),
             forgetting: BTreeSet::new(),
         })
     }
@@ -228,7 +234,16 @@ impl EngineSlot {
 
     /// Whether its process has kernels to compile or to forget.
     pub fn owes_kernels(&self) -> bool {
-        !self.compiling.is_empty() || !self.rebuilding.is_empty() || !self.forgetting.is_empty()
+        let kernels = [&self.compiling, &self.abandoned];
+        kernels.iter().any(|kernels| !kernels.is_empty())
+            || !self.rebuilding.is_empty()
+            || !self.forgetting.is_empty()
+    }
+
+    /// The kernel that was asked for first of those that are compiled for the first time, abandoned or not.
+    pub fn oldest_kernel(&self) -> Option<(KernelName, &PendingKernel)> {
+        let [compiling, abandoned] = [&self.compiling, &self.abandoned].map(oldest);
+        compiling.into_iter().chain(abandoned).min_by_key(|(_, kernel)| kernel.number)
     }
 
     /// Whether work can be given to it.
@@ -253,12 +268,21 @@ impl EngineSlot {
         self.life = Life::Starting(process);
     }
 
-    /// Its process has come up.
+    /// Its process has come up, and begins to compile.
     pub fn came_up(&mut self) {
+        self.stirred = clock::now();
+        self.compiling.values_mut().for_each(|kernel| kernel.since = clock::now());
         self.life = match std::mem::replace(&mut self.life, Life::Off) {
             Life::Starting(process) => Life::Running(process),
             other => other,
         };
+    }
+
+    /// What its process owed, that is no more.
+    fn forget_kernels(&mut self) {
+        self.rebuilding.clear();
+        self.forgetting.clear();
+        self.abandoned.clear();
     }
 
     /// Ends the process, and whatever it had; the buffers that it ran or was to run.
@@ -269,8 +293,7 @@ impl EngineSlot {
         self.slots = Slots::new(doorbells);
         self.segments_outstanding.clear();
         self.outbox = Outbox::default();
-        self.rebuilding.clear();
-        self.forgetting.clear();
+        self.forget_kernels();
         self.is_successor = false;
         (self.is_held, self.is_stopped) = (false, false);
         self.liveness.forget();
@@ -285,8 +308,7 @@ impl EngineSlot {
     pub fn revive(&mut self, launcher: &dyn Launcher, start: &Start, memory: Memory<'_>) -> io::Result<()> {
         self.outbox = Outbox::default();
         self.segments_outstanding.clear();
-        self.rebuilding.clear();
-        self.forgetting.clear();
+        self.forget_kernels();
         self.is_successor = true;
         (self.is_held, self.is_stopped) = (false, false);
         self.stirred = clock::now();
@@ -318,7 +340,7 @@ impl EngineSlot {
         };
         self.is_successor = true;
         self.outbox = Outbox::default();
-        self.forgetting.clear();
+        self.forget_kernels();
         Ok(())
     }
 
@@ -353,8 +375,7 @@ impl EngineSlot {
         self.is_held = false;
         self.outbox = Outbox::default();
         self.segments_outstanding.clear();
-        self.rebuilding.clear();
-        self.forgetting.clear();
+        self.forget_kernels();
         self.liveness.forget();
         Ok(true)
     }
@@ -526,7 +547,7 @@ mod tests {
             assert_eq!(slot.has_begun(), has_begun);
             assert!(slot.stop().unwrap());
             assert!(slot.is_parked() && slot.has_devices() && slot.is_stopped, "{has_begun}");
-            Lifecycle::of(&mut session.vm).start_process_again(COPY).unwrap();
+            Lifecycle::of(&mut session.vm).start_next_process(COPY).unwrap();
         }
     }
 }

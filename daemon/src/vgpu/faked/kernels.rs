@@ -1,6 +1,7 @@
 //! Kernels, and what waits for the engine that compiles them.
 
 use campanile_host_gpu::adapter::fake::Conduct;
+use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_protocol::control::message;
@@ -27,8 +28,12 @@ const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
 
 /// Process 1 asks for a kernel.
 fn kernel(world: &mut World) -> Asked {
+    kernel_of(world, 1)
+}
+
+fn kernel_of(world: &mut World, of: u32) -> Asked {
     let head = CreateKernel { language: LANGUAGE_WGSL, entry_bytes: 0, source_bytes: 8, reserved: 0 };
-    world.ask(1, message::CREATE_KERNEL, &[head.as_bytes(), b"a source"].concat())
+    world.ask(of, message::CREATE_KERNEL, &[head.as_bytes(), b"a source"].concat())
 }
 
 fn status(world: &World, asked: Asked) -> Option<u32> {
@@ -70,6 +75,81 @@ fn tdr_57_the_kernel_that_the_compiler_was_at_is_refused_and_all_others_are_comp
     let slot = &world.session.vm.engines[COMPUTE.index()];
     assert!(slot.is_running() && !slot.owes_kernels());
     assert!(world.asked.is_empty());
+}
+
+/// The engine of a world is at all kernels of process 1 from here on, and process 2 asks for one more than those.
+fn at_kernels_of_another() -> (World, Asked) {
+    let mut world = World::new();
+    [1, 2].into_iter().for_each(|of| world.open(of));
+    let first = kernel(&mut world);
+    (0..3).for_each(|_| world.turn(0));
+    assert_eq!(status(&world, first), Some(Status::Ok.word()));
+    world.fakes.conduct(NodeKind::Compute, Conduct::Compiles(0));
+    let asked = kernel(&mut world);
+    world.turn(0);
+    assert_eq!(status(&world, asked), None);
+    world.pass(world.session.vm.config.policy.compile_timeout / 4 * 3);
+    world.look();
+    let innocent = kernel_of(&mut world, 2);
+    world.turn(0);
+    (world, innocent)
+}
+
+#[test]
+fn tdr_21_a_kernel_that_takes_too_long_is_to_blame_after_its_device_has_ended_and_none_that_waits_behind_it()
+{
+    let (mut world, innocent) = at_kernels_of_another();
+    world.ask(1, message::DESTROY_DEVICE, &[]);
+    let limit = world.session.vm.config.policy.compile_timeout;
+    // It was asked for long before the innocent one, whose own time has not come.
+    for _ in 0..3 {
+        world.pass(limit / 4);
+        world.look();
+    }
+    assert_eq!((world.fakes.started(), status(&world, innocent)), (2, None), "the engine is reset for it");
+    (0..3).for_each(|_| world.turn(0));
+    assert_eq!(status(&world, innocent), Some(Status::Ok.word()));
+    let slot = &world.session.vm.engines[COMPUTE.index()];
+    assert!(slot.is_running() && !slot.owes_kernels());
+    assert!(world.asked.is_empty());
+}
+
+#[test]
+fn tdr_57_an_engine_that_ends_may_have_ended_over_a_kernel_that_nobody_waits_for_any_more() {
+    let (mut world, innocent) = at_kernels_of_another();
+    world.ask(1, message::DESTROY_DEVICE, &[]);
+    world.fakes.conduct(NodeKind::Compute, Conduct::Dies);
+    world.look();
+    assert_eq!((world.fakes.started(), status(&world, innocent)), (2, None));
+    (0..3).for_each(|_| world.turn(0));
+    assert_eq!(status(&world, innocent), Some(Status::Ok.word()));
+}
+
+#[test]
+fn tdr_57_an_engine_that_ends_while_it_compiles_again_what_there_was_has_not_begun_with_what_is_asked_for() {
+    let (mut world, _) = with_kernel();
+    world.fakes.conduct(NodeKind::Compute, Conduct::Compiles(0));
+    let asked = kernel(&mut world);
+    world.turn(0);
+    Recovery::of(&mut world.session.vm).recover_engine(COMPUTE, Reason::Forced, "a test", None);
+    assert_eq!(status(&world, asked), None, "the operator asked for it");
+    // The next one ends twice over the kernel that there was, and takes too long over it once.
+    for end in 0..3 {
+        world.fakes.conduct(NodeKind::Compute, Conduct::Compiles(0));
+        (0..3).for_each(|_| world.turn(0));
+        let slot = &world.session.vm.engines[COMPUTE.index()];
+        assert_eq!((slot.rebuilding.len(), slot.compiling.len()), (1, 1));
+        if end == 1 {
+            world.pass(world.session.vm.config.policy.compile_timeout);
+        } else {
+            world.fakes.conduct(NodeKind::Compute, Conduct::Dies);
+        }
+        world.look();
+        assert_eq!((world.fakes.started(), status(&world, asked)), (3 + end, None));
+    }
+    assert!(world.session.vm.objects.processes[&GuestProcess::new(1)].offences.ages(clock::now()).is_empty());
+    (0..3).for_each(|_| world.turn(0));
+    assert_eq!(status(&world, asked), Some(Status::Ok.word()));
 }
 
 #[test]

@@ -199,7 +199,7 @@ impl Quiesce<'_> {
         for at in self.vm.engines.addresses() {
             if self.vm.engines[at.index()].is_parked()
                 && self.vm.engines[at.index()].is_stopped
-                && let Err(error) = Lifecycle::of(self.vm).start_process_again(at)
+                && let Err(error) = Lifecycle::of(self.vm).start_next_process(at)
             {
                 self.vm.journal.line(Level::Error, format_args!("{at} engine: {error}"));
                 self.vm.engines.condemn(at, "it could not be started again");

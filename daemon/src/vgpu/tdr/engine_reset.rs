@@ -32,6 +32,7 @@ use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::counters::count;
 use crate::vgpu::engines::device_moves::mover;
+use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::room::Condemned;
 use crate::vgpu::objects::message::Refused;
@@ -138,6 +139,7 @@ impl Recovery<'_> {
         if group.map_err(|error| error.to_string())?.nodes().any(|other| other != own) {
             return Err("other nodes depend on it".to_owned());
         }
+        let has_ended = process.has_ended();
         let last_aborted = process.reset_engine().map_err(|error| {
             case.is_fatal = matches!(error, AdapterError::Stuck { .. });
             error.to_string()
@@ -151,6 +153,11 @@ impl Recovery<'_> {
         case.reset_is_done();
         // First, so that nothing of it is told to the next process.
         self.convict(case);
+        // One that is there, and was ended for its work or by order, was not ended for a kernel.
+        let ran = case.guilty.is_some();
+        if has_ended || !ran && case.reason != Reason::Forced {
+            Kernels::of(self.vm).judge_compiling(at, ran);
+        }
         Lifecycle::of(self.vm).start_next_process(at).map_err(|error| error.to_string())?;
         count(&self.vm.counters.engines_reset);
         // The aborted buffer is among these.

@@ -16,7 +16,6 @@ use super::liveness::Verdict;
 use super::reason::Reason;
 use crate::vgpu::control::memory::paging::Pager;
 use crate::vgpu::engines::kernels::Kernels;
-use crate::vgpu::engines::pending_kernel::oldest;
 use crate::vgpu::tdr::recovery::Recovery;
 use crate::vgpu::vm::Vm;
 use std::time::Instant;
@@ -73,7 +72,7 @@ impl Recovery<'_> {
             }
             return;
         }
-        let compiles_since = oldest(&slot.compiling).map_or(slot.stirred, |(_, kernel)| kernel.since);
+        let compiles_since = slot.oldest_kernel().map_or(slot.stirred, |(_, kernel)| kernel.since);
         if slot.owes_kernels() && clock::since(compiles_since) >= compile_timeout {
             return self.kernels_are_overdue(at);
         }
@@ -101,16 +100,15 @@ impl Recovery<'_> {
         }
     }
 
-    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset. One that is not
-    /// forgotten is like any hang.
+    /// The kernel that is compiled has taken too long: it is refused, and its owner pays for the reset, where it is there yet. One that
+    /// is not forgotten is like any hang.
     fn kernels_are_overdue(&mut self, at: EngineAddress) {
         let limit = self.vm.config.policy.compile_timeout;
         let slot = &self.vm.engines[at.index()];
-        if slot.compiling.is_empty() && slot.rebuilding.is_empty() {
+        if slot.oldest_kernel().is_none() && slot.rebuilding.is_empty() {
             return self.engine_timeout(at, &format!("it did not forget a kernel within {limit:?}"), None);
         }
-        let owner = oldest(&slot.compiling).map(|(_, kernel)| kernel.origin.context);
-        Kernels::of(self.vm).refuse_overdue(at, format!("it did not compile within {limit:?}"));
+        let owner = Kernels::of(self.vm).refuse_overdue(at, format!("it did not compile within {limit:?}"));
         let text = format!("a kernel did not compile within {limit:?}");
         let report = self.recover_engine(at, Reason::EngineTimeout, &text, None);
         if let Some(owner) = owner {
@@ -140,6 +138,7 @@ mod tests {
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::counted;
+    use crate::vgpu::testing::device;
     use crate::vgpu::testing::give;
     use crate::vgpu::testing::load;
     use crate::vgpu::testing::restored;
@@ -201,10 +200,12 @@ mod tests {
         let policy = Policy { compile_timeout: Duration::ZERO, ..Policy::default() };
         let mut session = restored(Config { policy, ..startable() });
         let origin = Origin { context: OWNER, slot: 1, sequence: 1, ring: 1, item: None };
+        session.vm.engines[COPY.index()].rebuilding.clear();
         // The one behind it is innocent.
         for (number, context) in [(4, OWNER), (5, GuestProcess::new(1))] {
             let kernel = PendingKernel::new(Origin { context, ..origin }, Handle(number), number);
-            session.vm.engines[COPY.index()].compiling.insert((1, 9 - number), kernel);
+            let root = device(&mut session, context).root.0;
+            session.vm.engines[COPY.index()].compiling.insert((root, number), kernel);
         }
         Recovery::of(&mut session.vm).look_at_engine(COPY);
         let offences =

@@ -1,6 +1,9 @@
 //! Tests: what becomes of what waits for an engine that does not come up, or that is replaced.
 
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
 
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
@@ -12,7 +15,11 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::device_page::DEVICE_HUNG;
 use campanile_protocol::device_page::response;
 use campanile_protocol::engine::block;
+use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handle::Handle;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
 use zerocopy::IntoBytes;
 
 use crate::ids::GuestProcess;
@@ -21,6 +28,7 @@ use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::pending::Action;
 use crate::vgpu::engines::pending_kernel::PendingKernel;
+use crate::vgpu::engines::pending_kernel::Suspicion;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::kernel_source::KernelSource;
@@ -35,11 +43,14 @@ use crate::vgpu::testing::COPY;
 use crate::vgpu::testing::OWNER;
 use crate::vgpu::testing::counted;
 use crate::vgpu::testing::device;
+use crate::vgpu::testing::give;
 use crate::vgpu::testing::lose;
 use crate::vgpu::testing::restored;
 use crate::vgpu::testing::run;
 use crate::vgpu::testing::shared;
 use crate::vgpu::testing::startable;
+use crate::vgpu::testing::store_progress;
+use crate::vgpu::testing::take_buffer;
 
 const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
 
@@ -197,10 +208,55 @@ fn the_kernel_that_an_engine_was_at_when_it_ended_is_refused_and_those_behind_it
     Recovery::of(&mut session.vm).recover_engine(COMPUTE, Reason::EngineTimeout, "a test", None);
     assert_eq!([9, 10, 11].map(|slot| answer(&session, slot)), [None; 3], "it may have been any of them");
     run(&mut session, COMPUTE);
+    session.vm.engines[COMPUTE.index()].rebuilding.clear();
     Recovery::of(&mut session.vm).recover_engine(COMPUTE, Reason::EngineTimeout, "a test", None);
     assert_eq!(counted(&session.vm.counters.engines_reset), 2);
     let refused = Some(Status::KernelRefused.word());
     assert_eq!([9, 10, 11].map(|slot| answer(&session, slot)), [None, refused, None]);
     assert_eq!(kernels.map(|handle| has_kernel(&mut session, handle)), [true, false, true]);
     assert_eq!(session.vm.engines[COMPUTE.index()].compiling.len(), 2);
+}
+
+#[test]
+fn tdr_61_an_engine_that_is_ended_for_its_work_or_by_order_is_not_ended_for_a_kernel() {
+    use Suspicion::Alone;
+    use Suspicion::OneOfSeveral;
+    let refused = Some(Status::KernelRefused.word());
+    for (runs, has_ended, reason, left) in [
+        (true, false, Reason::EngineTimeout, Some(OneOfSeveral)),
+        (false, false, Reason::Forced, Some(OneOfSeveral)),
+        (false, false, Reason::EngineTimeout, None),
+        (false, true, Reason::EngineTimeout, None),
+        // It may have been either.
+        (true, true, Reason::EngineTimeout, Some(Alone)),
+    ] {
+        let mut session = restored(startable());
+        let (handle, origin) = (new_kernel(&mut session), parked(&mut session, 9));
+        let name = (device(&mut session, OWNER).root.0, handle.0);
+        let slot = &mut session.vm.engines[COPY.index()];
+        slot.rebuilding.clear();
+        slot.compiling.insert(name, PendingKernel::new(origin, handle, 1));
+        if runs {
+            let buffer = take_buffer(&mut session);
+            give(&mut session, Some((GuestProcess::new(1), buffer)));
+            store_progress(&session, Work::HwQueue);
+        }
+        if has_ended {
+            let process = session.vm.engines[COPY.index()].process_mut().unwrap();
+            assert!(!process.has_ended());
+            let pid = Pid::from_raw(i32::try_from(process.pid()).unwrap()).unwrap();
+            kill_process(pid, Signal::KILL).unwrap();
+            let begun = Instant::now();
+            while !process.has_ended() {
+                assert!(begun.elapsed() < Duration::from_secs(30), "it was killed");
+                thread::yield_now();
+            }
+        }
+        Recovery::of(&mut session.vm).recover_engine(COPY, reason, "a test", None);
+        assert_eq!(counted(&session.vm.counters.engines_reset), 1);
+        let compiling = &session.vm.engines[COPY.index()].compiling;
+        let case = (runs, has_ended, reason);
+        assert_eq!(compiling.get(&name).map(|kernel| kernel.suspicion), left, "{case:?}");
+        assert_eq!(answer(&session, 9), if left.is_none() { refused } else { None }, "{case:?}");
+    }
 }

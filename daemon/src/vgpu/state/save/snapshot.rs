@@ -449,7 +449,7 @@ mod tests {
                 let id = session.vm.memory.allocations.iter().next().unwrap().0;
                 session.vm.memory.allocations.get_mut(id).unwrap().is_moving = true;
             }),
-            ("an engine", |session| Lifecycle::of(&mut session.vm).start_process_again(COPY).unwrap()),
+            ("an engine", |session| Lifecycle::of(&mut session.vm).start_next_process(COPY).unwrap()),
             ("a buffer in a hardware queue", |session| {
                 let flight = InFlight { fence_id: 5, entry: ContextIndex::new(0), suspends: 0, owner: None };
                 session.vm.engines[COPY.index()].in_flight.push_back(flight);
