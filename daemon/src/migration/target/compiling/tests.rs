@@ -1,20 +1,29 @@
 //! Kernels that are compiled for a bundle, by processes that the tests are.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 
 use campanile_host_gpu::adapter::stand_in::StandIn;
 use campanile_host_gpu::engine::channel::Channel;
+use campanile_host_gpu::engine::channel::ChannelError;
+use campanile_host_gpu::engine::channel::Received;
 use campanile_host_gpu::engine::message::Local;
 use campanile_host_gpu::engine::message::Request;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::START_DESCRIPTORS;
 use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::engine::wire::Message;
 use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::control::message::LANGUAGE_WGSL;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
 
 use super::Compiler;
 use super::Compiles;
@@ -35,8 +44,8 @@ fn vgpu() -> (Config, Receiver<Channel>) {
     (Config { code_mib: 3, launcher: Arc::new(StandIn(stand_in)), ..config() }, processes)
 }
 
-fn compiles(config: &Config) -> Compiles {
-    Compiles::new(Compiler::of(config, Starter::begin().unwrap()).map(Arc::new)).unwrap()
+fn compiles(config: &Config) -> Arc<Compiles> {
+    Arc::new(Compiles::new(Compiler::of(config, Starter::begin().unwrap()).map(Arc::new)).unwrap())
 }
 
 fn take(compiles: &Compiles, text: &str) {
@@ -44,9 +53,35 @@ fn take(compiles: &Compiles, text: &str) {
     compiles.take(&kernel).unwrap();
 }
 
+/// How long a test waits for what comes at once, where no rule is broken.
+const LIMIT: Duration = Duration::from_secs(30);
+
 fn left_are(compiles: &Compiles, left: u32) {
+    let begun = Instant::now();
     while compiles.left() != left {
+        assert!(begun.elapsed() < LIMIT, "{} kernels are left, not {left}", compiles.left());
         thread::yield_now();
+    }
+}
+
+/// The log, once nothing writes to it.
+fn ended(compiles: &Arc<Compiles>) -> Option<File> {
+    let (end_tx, end) = mpsc::channel();
+    let compiles = Arc::clone(compiles);
+    // Not waited for: where it does not end, the test does.
+    let _ender = thread::spawn(move || end_tx.send(compiles.end()));
+    end.recv_timeout(LIMIT).expect("it ends")
+}
+
+/// What a process is told next; none where it is gone.
+fn hear<M: Message>(process: &Channel, what: &str) -> Option<Received<M>> {
+    let limit = Timespec::try_from(LIMIT).unwrap();
+    let count = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)).unwrap();
+    assert_eq!(count, 1, "{what} does not come");
+    match process.receive(false) {
+        Ok(received) => Some(received.unwrap()),
+        Err(ChannelError::Closed) => None,
+        Err(error) => panic!("{what}: {error}"),
     }
 }
 
@@ -60,8 +95,8 @@ fn say(process: &Channel, response: &Response) {
 
 /// The next process, which has started.
 fn started(processes: &Receiver<Channel>) -> Channel {
-    let process = processes.recv().unwrap();
-    let start = process.receive::<Start>(true).unwrap().unwrap();
+    let process = processes.recv_timeout(LIMIT).expect("a process is started");
+    let start = hear::<Start>(&process, "its start").unwrap();
     assert_eq!((start.message.code_mib, &start.message.local), (3, &Local::Host));
     assert_eq!(start.descriptors.len(), START_DESCRIPTORS + 1, "the log comes along");
     let device = "a device".to_owned();
@@ -71,7 +106,7 @@ fn started(processes: &Receiver<Channel>) -> Channel {
 }
 
 fn next(process: &Channel) -> (Request, Vec<u8>) {
-    let received = process.receive::<Request>(true).unwrap().unwrap();
+    let received = hear::<Request>(process, "a request").expect("it is there");
     (received.message, received.bytes)
 }
 
@@ -104,7 +139,7 @@ fn answer(process: &Channel, kernel: KernelName) {
 fn kernels_are_compiled_by_one_process_and_the_log_is_what_it_was_given() {
     let (config, processes) = vgpu();
     let compiles = compiles(&config);
-    assert!(compiles.end().is_none(), "nothing has come");
+    assert!(ended(&compiles).is_none(), "nothing has come");
     let compiles = self::compiles(&config);
     take(&compiles, "first");
     assert_eq!(compiles.left(), 1);
@@ -119,11 +154,11 @@ fn kernels_are_compiled_by_one_process_and_the_log_is_what_it_was_given() {
     compile(&process, "third");
     left_are(&compiles, 0);
     assert_eq!(held(&config), 3 << 20, "the log alone");
-    let log = compiles.end().unwrap();
+    let log = ended(&compiles).unwrap();
     assert_eq!(log.metadata().unwrap().len(), 3 << 20);
-    assert!(process.receive::<Request>(true).is_err(), "it is gone by then");
+    assert!(hear::<Request>(&process, "its end").is_none(), "it is gone by then");
     assert_eq!(held(&config), 0);
-    assert!(compiles.end().is_none(), "once");
+    assert!(ended(&compiles).is_none(), "once");
     take(&compiles, "too late");
     assert_eq!((compiles.left(), held(&config)), (0, 0));
     assert!(processes.try_recv().is_err(), "one process was enough");
@@ -165,9 +200,9 @@ fn it_ends_at_once_whatever_its_process_is_at() {
             asked(&process);
             process
         } else {
-            processes.recv().unwrap()
+            processes.recv_timeout(LIMIT).expect("a process is started")
         };
-        assert!(compiles.end().is_some());
+        assert!(ended(&compiles).is_some());
         assert_eq!((compiles.left(), held(&config)), (0, 0));
         drop(process);
     }
@@ -181,7 +216,7 @@ fn a_bundle_that_is_dropped_ends_its_process() {
     let process = started(&processes);
     asked(&process);
     drop(compiles);
-    assert!(process.receive::<Request>(true).is_err());
+    assert!(hear::<Request>(&process, "its end").is_none());
 }
 
 #[test]
@@ -198,7 +233,7 @@ fn a_kernel_that_ends_its_process_is_left_out_and_after_some_all_are() {
     left_are(&compiles, 0);
     take(&compiles, "one more");
     assert_eq!(compiles.left(), 0);
-    assert!(compiles.end().is_some(), "what was compiled before is good");
+    assert!(ended(&compiles).is_some(), "what was compiled before is good");
     assert!(processes.try_recv().is_err());
 }
 
@@ -232,7 +267,7 @@ fn nothing_is_compiled_where_nothing_is_kept_or_can_be() {
         let compiles = compiles(&config);
         take(&compiles, "text");
         assert_eq!((compiles.left(), held(&config)), (0, 0));
-        assert!(compiles.end().is_none());
+        assert!(ended(&compiles).is_none());
     }
 }
 
@@ -243,7 +278,7 @@ fn what_waits_and_the_log_are_charged_to_the_vgpu_and_what_has_no_room_is_left_o
     let compiles = compiles(&small);
     take(&compiles, "text");
     left_are(&compiles, 0);
-    assert!(compiles.end().is_none(), "the log has no room");
+    assert!(ended(&compiles).is_none(), "the log has no room");
     assert!(processes.try_recv().is_err());
     // Three quarters of it are there for kernels that wait.
     let (config, processes) = vgpu();
