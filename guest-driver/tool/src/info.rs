@@ -74,6 +74,8 @@ struct Kernels {
     constant_bytes: u32,
     subgroup_size: u32,
     subgroup_sizes: [u32; 2],
+    /// Bits of `VkSubgroupFeatureFlagBits`; without any no kernel can tell how large a subgroup is.
+    subgroup_operations: u32,
     features: Vec<&'static str>,
 }
 
@@ -102,6 +104,7 @@ impl Kernels {
             constant_bytes: profile.constants,
             subgroup_size: profile.subgroup_size,
             subgroup_sizes: profile.subgroup_sizes,
+            subgroup_operations: profile.subgroup_operations,
             features: FEATURES
                 .iter()
                 .filter(|(bit, _)| profile.features & bit != 0)
@@ -119,7 +122,11 @@ impl Kernels {
             self.buffers,
             self.constant_bytes
         );
-        let features = format!("subgroups of {}; {}", self.subgroup_size, self.features.join(", "));
+        let subgroups = match self.subgroup_operations {
+            0 => "no subgroup operations".to_owned(),
+            _ => format!("subgroups of {}", self.subgroup_size),
+        };
+        let features = format!("{subgroups}; {}", self.features.join(", "));
         [
             ("kernels on".to_owned(), format!("{}, driver {}", self.device, self.driver)),
             ("kernels".to_owned(), limits),
@@ -274,4 +281,21 @@ pub fn print(target: &Target, json: bool) -> anyhow::Result<()> {
         print!("{}", info.table());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::named_profile::campanile_1;
+    use campanile_protocol::profile::Profile;
+
+    use super::Kernels;
+
+    #[test]
+    fn the_size_of_subgroups_is_said_where_kernels_have_operations_on_them() {
+        let features = |profile: &Profile| Kernels::of(profile).rows()[2].1.clone();
+        let without = campanile_1();
+        assert!(features(&without).starts_with("no subgroup operations; 8-bit storage, "), "{without:?}");
+        let with = Profile { subgroup_operations: 1, ..without };
+        assert!(features(&with).starts_with("subgroups of 32; 8-bit storage, "), "{with:?}");
+    }
 }
