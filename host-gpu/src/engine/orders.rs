@@ -89,23 +89,13 @@ impl Waiting {
         if self.is_alone {
             return None;
         }
-        let mut passed = Vec::new();
-        let mut first = None;
-        for (at, order) in self.orders.iter().enumerate() {
-            if order.is_alone() {
-                first = (at == 0 && self.under_way.is_empty()).then_some(at);
-                break;
-            }
-            let kernel = order.kernel();
-            match kernel.filter(|kernel| self.under_way.contains(kernel) || passed.contains(kernel)) {
-                Some(kernel) => passed.push(kernel),
-                None => {
-                    first = Some(at);
-                    break;
-                }
-            }
+        // Of one that waits for a kernel, all behind it wait for the same one.
+        let waits = |order: &Order| order.kernel().is_some_and(|kernel| self.under_way.contains(&kernel));
+        let first = self.orders.iter().position(|order| order.is_alone() || !waits(order))?;
+        if self.orders.get(first)?.is_alone() && !self.under_way.is_empty() {
+            return None;
         }
-        let order = self.orders.remove(first?)?;
+        let order = self.orders.remove(first)?;
         self.bytes -= order.bytes();
         self.is_alone = order.is_alone();
         self.under_way.extend(order.kernel());
@@ -278,7 +268,12 @@ mod tests {
     #[test]
     fn what_is_beyond_the_bound_waits_until_there_is_room_and_one_alone_never_does() {
         let orders = Orders::default();
-        orders.give(Order::Create(create(1, MOST_WAITING)));
+        let (giver, (large_tx, large)) = (orders.clone(), mpsc::channel());
+        let _giver = thread::spawn(move || {
+            giver.give(Order::Create(create(1, MOST_WAITING)));
+            large_tx.send(())
+        });
+        large.recv_timeout(Duration::from_secs(30)).expect("one alone does not wait");
         assert_eq!(orders.next(None), Some(Order::Create(create(1, MOST_WAITING))), "larger than all of it");
         let fills = || create(2, MOST_WAITING - ORDER_BYTES);
         orders.give(Order::Create(fills()));
