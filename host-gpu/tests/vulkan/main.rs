@@ -22,4 +22,5 @@ mod scene;
 mod secondary;
 mod slices;
 mod staging;
+mod texel_ends;
 mod texels;

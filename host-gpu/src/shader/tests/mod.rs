@@ -15,5 +15,6 @@ mod palette;
 mod refused;
 mod samples;
 mod specialised;
+mod texel_bindings;
 mod texels;
 mod typing;

@@ -18,7 +18,7 @@ use crate::shader::tests::samples::pass_for;
 use crate::shader::tests::samples::says;
 
 /// A kernel with texel buffers: `%r` of words that are fetched, `%s` of floats and `%c` of words that are storage.
-fn texels(more: &str, body: &str) -> String {
+pub(super) fn texels(more: &str, body: &str) -> String {
     let decorations = "OpDecorate %r DescriptorSet 0
          OpDecorate %r Binding 4
          OpDecorate %s DescriptorSet 0
@@ -56,7 +56,7 @@ fn texels(more: &str, body: &str) -> String {
 }
 
 /// The same with a variable more, at binding 7 of set 2.
-fn with_another(id: &str, more: &str, body: &str) -> String {
+pub(super) fn with_another(id: &str, more: &str, body: &str) -> String {
     let decorations =
         format!("OpDecorate {id} DescriptorSet 2\nOpDecorate {id} Binding 7\n%void = OpTypeVoid");
     texels(more, body).replace("%void = OpTypeVoid", &decorations)
