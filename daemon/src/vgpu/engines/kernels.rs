@@ -29,6 +29,8 @@ use super::pending_kernel::Suspicion;
 use super::pending_kernel::begin_oldest;
 use super::pending_kernel::clear_others;
 use super::pending_kernel::judge_end;
+use super::pending_kernel::oldest;
+use super::slot::EngineSlot;
 use super::slot::WaitingMessage;
 use crate::ids::GuestProcess;
 use crate::vgpu::engines::sending::Flushed;
@@ -63,6 +65,14 @@ pub(in crate::vgpu) fn kernels_of(objects: &Objects) -> impl Iterator<Item = (Ke
         let there = device.kernels.iter().filter(|(_, source)| !source.is_ending);
         there.map(|(handle, source)| (kernel_name(device.root.0, handle), source))
     })
+}
+
+impl EngineSlot {
+    /// The kernel that was asked for first of those that are compiled for the first time, abandoned or not.
+    pub fn oldest_kernel(&self) -> Option<(KernelName, &PendingKernel)> {
+        let [compiling, abandoned] = [&self.compiling, &self.abandoned].map(oldest);
+        compiling.into_iter().chain(abandoned).min_by_key(|(_, kernel)| kernel.number)
+    }
 }
 
 impl Engines {

@@ -22,7 +22,6 @@ use campanile_host_gpu::adapter::process::EngineProcess;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::ids::ContextIndex;
-use campanile_host_gpu::kernel::name::KernelName;
 use campanile_host_gpu::sched::choice::Choice;
 use campanile_host_gpu::sched::parameters::Settings;
 use campanile_protocol::control::status::Status;
@@ -32,9 +31,7 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::kept_code::KeptCode;
 use super::outbox::Outbox;
-use super::pending_kernel::PendingKernel;
 use super::pending_kernel::PendingKernels;
-use super::pending_kernel::oldest;
 use crate::ids::GuestProcess;
 use crate::sched::alarm::Alarm;
 use crate::sched::turns::EngineId;
@@ -240,12 +237,6 @@ impl EngineSlot {
             || !self.forgetting.is_empty()
     }
 
-    /// The kernel that was asked for first of those that are compiled for the first time, abandoned or not.
-    pub fn oldest_kernel(&self) -> Option<(KernelName, &PendingKernel)> {
-        let [compiling, abandoned] = [&self.compiling, &self.abandoned].map(oldest);
-        compiling.into_iter().chain(abandoned).min_by_key(|(_, kernel)| kernel.number)
-    }
-
     /// Whether work can be given to it.
     pub fn is_running(&self) -> bool {
         self.has_begun() && self.segments_outstanding.is_empty() && self.rebuilding.is_empty()
@@ -415,6 +406,7 @@ mod tests {
     use campanile_host_gpu::adapter::Adapter;
     use campanile_host_gpu::adapter::process::EngineProcess;
     use campanile_host_gpu::adapter::process::Spare;
+    use campanile_host_gpu::clock;
     use campanile_host_gpu::engine::message::NodeKind;
     use campanile_host_gpu::ids::ContextIndex;
     use campanile_host_gpu::sched::choice::Choice;
@@ -531,6 +523,18 @@ mod tests {
         let origin = Origin { context: GuestProcess::new(1), slot: 0, sequence: 1, ring: 1, item: None };
         slot.compiling.insert((1, 1), PendingKernel::new(origin, Handle(1), 1));
         assert!(slot.owes_kernels());
+    }
+
+    #[test]
+    fn the_time_of_a_kernel_does_not_count_while_its_process_comes_up() {
+        let mut slot = slot();
+        let origin = Origin { context: GuestProcess::new(1), slot: 0, sequence: 1, ring: 1, item: None };
+        let long_ago = clock::now().checked_sub(Duration::from_secs(60)).unwrap();
+        let kernel = PendingKernel { since: long_ago, ..PendingKernel::new(origin, Handle(1), 1) };
+        slot.compiling.insert((1, 1), kernel);
+        slot.stirred = long_ago;
+        slot.came_up();
+        assert!([slot.stirred, slot.compiling[&(1, 1)].since].iter().all(|time| *time > long_ago));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use campanile_host_gpu::adapter::fake::Conduct;
 use campanile_host_gpu::clock;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::kernel::name::KernelName;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateKernel;
 use campanile_protocol::control::message::LANGUAGE_WGSL;
@@ -17,6 +18,7 @@ use super::world::World;
 use crate::ids::GuestProcess;
 use crate::vgpu::config::Config;
 use crate::vgpu::control::devices::Devices;
+use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::engines::lifecycle::Lifecycle;
 use crate::vgpu::engines::slot::WaitingMessage;
 use crate::vgpu::objects::message::Origin;
@@ -112,6 +114,40 @@ fn tdr_21_a_kernel_that_takes_too_long_is_to_blame_after_its_device_has_ended_an
     let slot = &world.session.vm.engines[COMPUTE.index()];
     assert!(slot.is_running() && !slot.owes_kernels());
     assert!(world.asked.is_empty());
+}
+
+#[test]
+fn tdr_21_no_answer_for_a_kernel_that_nobody_waits_for_gives_one_that_takes_too_long_more_time() {
+    let (mut world, innocent) = at_kernels_of_another();
+    let gone = KernelName { root: 99, handle: 99 };
+    Kernels::of(&mut world.session.vm).kernel_created(COMPUTE, gone, [1; 3], 0, 0);
+    for _ in 0..3 {
+        world.pass(world.session.vm.config.policy.compile_timeout / 4);
+        world.look();
+    }
+    assert_eq!((world.fakes.started(), status(&world, innocent)), (2, None));
+    assert_eq!(
+        world.session.vm.objects.processes[&GuestProcess::new(1)].offences.ages(clock::now()).len(),
+        1
+    );
+}
+
+#[test]
+fn tdr_57_kernels_are_compiled_again_in_the_order_in_which_they_were_asked_for() {
+    let mut world = World::new();
+    [1, 2].into_iter().for_each(|of| world.open(of));
+    let before = kernel(&mut world);
+    (0..3).for_each(|_| world.turn(0));
+    world.fakes.conduct(NodeKind::Compute, Conduct::Compiles(0));
+    // In tables that of process 1 comes first.
+    let asked = [before, kernel_of(&mut world, 2), kernel_of(&mut world, 1)];
+    world.turn(0);
+    world.fakes.conduct(NodeKind::Compute, Conduct::Dies);
+    world.look();
+    (0..3).for_each(|_| world.turn(0));
+    let handles = asked.map(|asked| world.answer(asked).unwrap().1[0]);
+    assert_ne!(handles[1], handles[2]);
+    assert_eq!((world.fakes.kernels(2).0, world.fakes.alone(2)), (handles.to_vec(), vec![false, true, true]));
 }
 
 #[test]
