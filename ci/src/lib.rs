@@ -6,6 +6,7 @@
 //!              ┌──────────────┼─────────────┬───────────┬──────────┐
 //!              ▼              ▼             ▼           ▼          ▼
 //!         lint, book  layers, packaged   conformance   mutants     house      text in, findings out; no I/O
+//!              │              │             │        trials       │        builds and runs mutants
 //!              └──────────────┼─────────────┴───────────┴──────────┘
 //!                             ▼
 //!                           stage        runs cargo, reads tables, prints, decides the exit code
@@ -27,3 +28,4 @@ pub mod source;
 pub mod stage;
 pub mod test_files;
 pub mod tree;
+pub mod trials;

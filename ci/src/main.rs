@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use anyhow::Result;
 use campanile_ci::conformance::rule_id::Group;
+use campanile_ci::mutants::list::Choice;
 use campanile_ci::screen;
 use campanile_ci::stage;
 use campanile_ci::stage::Verdict;
 use campanile_ci::stage::Wanted;
+use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 
@@ -54,19 +56,44 @@ enum Check {
         /// The report, in the form of JUnit
         report: PathBuf,
     },
-    /// What cargo-mutants left in these folders, against the survivors of `ci/mutants.txt`; `ci/mutants` calls it
-    Mutants {
-        /// No mutant was left out: judge also the whole list, and how many were killed
-        #[arg(long)]
-        all: bool,
-        /// Folders with caught.txt, missed.txt, timeout.txt and unviable.txt
-        #[arg(required = true)]
-        folders: Vec<PathBuf>,
-    },
+    /// Tries mutants, and judges those that survive by `ci/mutants.txt`; `ci/mutants` calls it
+    Mutants(MutantArguments),
     /// Print the screen of a terminal, which standard input has with its colours, as SVG; `ci/pictures` calls it
     Screen,
     /// fmt, lint, layers, house, book, conformance
     All,
+}
+
+#[derive(Args)]
+struct MutantArguments {
+    /// Where all is built; it has the list `list.json` of cargo-mutants
+    #[arg(long)]
+    folder: PathBuf,
+    /// So many mutants of all
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Which ones these are
+    #[arg(long, default_value = "")]
+    seed: String,
+    /// Part K, from 0, of N
+    #[arg(long, value_name = "K/N")]
+    shard: Option<String>,
+    /// Those of these files and folders; all without any of these arguments
+    paths: Vec<String>,
+}
+
+impl MutantArguments {
+    fn choice(&self) -> Result<Choice> {
+        if let Some(count) = self.sample {
+            return Ok(Choice::Sample(count, self.seed.clone()));
+        }
+        if let Some(shard) = &self.shard {
+            let numbers = shard.split_once('/').and_then(|(part, of)| part.parse().ok().zip(of.parse().ok()));
+            let (part, of) = numbers.filter(|(part, of)| part < of).context("--shard takes K/N, K from 0")?;
+            return Ok(Choice::Shard(part, of));
+        }
+        Ok(if self.paths.is_empty() { Choice::All } else { Choice::Within(self.paths.clone()) })
+    }
 }
 
 fn main() -> Result<ExitCode> {
@@ -84,7 +111,7 @@ fn main() -> Result<ExitCode> {
         }
         Check::Results => stage::results(&root),
         Check::Record { mode, report } => stage::record(&root, &mode, &report),
-        Check::Mutants { all, folders } => stage::mutants(&root, &folders, all),
+        Check::Mutants(arguments) => stage::mutants(&root, &arguments.folder, &arguments.choice()?),
         Check::Screen => {
             print!("{}", screen::svg(&io::read_to_string(io::stdin())?));
             Ok(Verdict::Pass)

@@ -23,12 +23,13 @@ use crate::house::figures::House;
 use crate::layers;
 use crate::lint;
 use crate::mutants::judge::judge;
+use crate::mutants::list;
+use crate::mutants::list::Choice;
 use crate::mutants::modules;
-use crate::mutants::outcomes;
-use crate::mutants::outcomes::Outcomes;
 use crate::mutants::survivors;
 use crate::packaged;
 use crate::tree::Tree;
+use crate::trials;
 
 /// A stage without options.
 type Stage = fn(&Path) -> Result<Verdict>;
@@ -206,21 +207,17 @@ fn results_path(root: &Path) -> PathBuf {
     root.join(target).join(results::PATH)
 }
 
-/// What cargo-mutants left in these folders, against the mutants that may survive; `all` says that none was left out.
-pub fn mutants(root: &Path, folders: &[PathBuf], all: bool) -> Result<Verdict> {
+/// Tries the chosen mutants of the list that is in `folder`, and judges those that survive.
+pub fn mutants(root: &Path, folder: &Path, choice: &Choice) -> Result<Verdict> {
+    let list = folder.join("list.json");
+    let list = fs::read_to_string(&list).with_context(|| format!("{} could not be read", list.display()))?;
+    let chosen = choice.of(list::parse(&list)?);
+    let outcomes = trials::run(root, folder, &chosen)?;
     let tree = Tree::read(root)?;
     let text = |path| tree.file(path).map_or("", |file| file.text.as_str());
-    let mut outcomes = Outcomes::new();
-    for folder in folders {
-        for (name, outcome) in outcomes::LISTS {
-            let list = folder.join(name);
-            let list =
-                fs::read_to_string(&list).with_context(|| format!("{} could not be read", list.display()))?;
-            outcomes::read(&mut outcomes, &list, outcome);
-        }
-    }
     let (survivors, findings) = survivors::parse(text(survivors::PATH));
-    let verdict = judge(&modules::parse(text(modules::PATH)), &outcomes, &survivors, all);
+    let is_all = *choice == Choice::All;
+    let verdict = judge(&modules::parse(text(modules::PATH)), &outcomes, &survivors, is_all);
     for count in &verdict.counts {
         println!("{count}");
     }

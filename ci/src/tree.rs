@@ -69,27 +69,26 @@ impl Sources {
     }
 }
 
+/// The paths of the files at `root` that git tracks or would offer to track, in order.
+pub fn listing(root: &Path) -> Result<BTreeSet<String>> {
+    let listing = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("git, which tells the project's files, could not be run")?;
+    ensure!(listing.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listing.stderr).trim());
+    // Tracked files come before others, wherever they lie: a file that becomes tracked keeps its place in this order.
+    let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
+    Ok(listing.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
 impl Tree {
     /// Reads the checkout at `root`. Binary files are left out, ignored ones are never seen.
     pub fn read(root: &Path) -> Result<Self> {
-        let listing = Command::new("git")
-            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-            .current_dir(root)
-            .output()
-            .context("git, which tells the project's files, could not be run")?;
-        ensure!(
-            listing.status.success(),
-            "git ls-files: {}",
-            String::from_utf8_lossy(&listing.stderr).trim()
-        );
-
         let mut files = Vec::new();
         let mut sources = Sources::default();
-        let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
-        // Tracked files come before others, wherever they lie: a file that becomes tracked keeps its place in this order.
-        let paths: BTreeSet<&str> = listing.split('\0').filter(|path| !path.is_empty()).collect();
-        for path in paths {
-            let bytes = match fs::read(root.join(path)) {
+        for path in listing(root)? {
+            let bytes = match fs::read(root.join(&path)) {
                 Ok(bytes) => bytes,
                 // Deleted but still in the index, or a link to a folder.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
@@ -97,9 +96,9 @@ impl Tree {
                 }
                 Err(error) => return Err(error).context(format!("{path} could not be read")),
             };
-            sources.add(path, &bytes);
+            sources.add(&path, &bytes);
             if let Ok(text) = String::from_utf8(bytes) {
-                files.push((path.to_owned(), text));
+                files.push((path, text));
             }
         }
         Ok(Self { sources: sources.fingerprint(), ..Self::of(files) })

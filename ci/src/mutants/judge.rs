@@ -39,7 +39,7 @@ impl Count {
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { killed, survived, unviable } = self.tally;
+        let Tally { killed, survived, unviable, not_tried } = self.tally;
         let viable = self.viable();
         let tenths = (killed * 1000).checked_div(viable).unwrap_or(1000);
         write!(f, "{}: {killed} of {viable} viable mutants killed, ", self.module)?;
@@ -50,7 +50,7 @@ impl fmt::Display for Count {
             tenths % 10,
             self.listed
         )?;
-        write!(f, "{unviable} unviable")
+        write!(f, "{unviable} unviable, {not_tried} not tried")
     }
 }
 
@@ -78,6 +78,7 @@ pub fn judge(modules: &[String], outcomes: &Outcomes, survivors: &Survivors, all
             count.tally.killed += tally.killed;
             count.tally.survived += tally.survived;
             count.tally.unviable += tally.unviable;
+            count.tally.not_tried += tally.not_tried;
             count.listed += if is_listed { tally.survived } else { 0 };
         }
         let is_judged = !survivors.open.iter().any(|open| open == name);
@@ -105,6 +106,7 @@ fn stale(mutant: &Mutant, line: usize, outcomes: &Outcomes, all: bool) -> Option
     let said = match outcomes.get(mutant) {
         Some(tally) if tally.survived > 0 => return None,
         Some(tally) if tally.killed > 0 => "a test kills",
+        Some(tally) if tally.not_tried > 0 => "nothing is tried of",
         _ if all => "there is no viable mutant",
         _ => return None,
     };
@@ -115,17 +117,16 @@ fn stale(mutant: &Mutant, line: usize, outcomes: &Outcomes, all: bool) -> Option
 mod tests {
     use super::super::outcomes;
     use super::super::outcomes::Outcome;
-    use super::Outcomes;
     use super::Verdict;
     use super::judge;
     use super::survivors;
 
     fn verdict(killed: &str, survived: &str, listed: &str, all: bool) -> Verdict {
         let modules = ["a/x".to_owned(), "a/y".to_owned()];
-        let mut outcomes = Outcomes::new();
-        outcomes::read(&mut outcomes, killed, Outcome::Killed);
-        outcomes::read(&mut outcomes, survived, Outcome::Survived);
-        outcomes::read(&mut outcomes, "a/x/m.rs:1:1: unviable", Outcome::Unviable);
+        let others = [("a/x/m.rs:1:1: unviable", Outcome::Unviable), ("a/x/m.rs:1:1: constant", Outcome::NotTried)];
+        let killed = killed.lines().map(|name| (name, Outcome::Killed));
+        let survived = survived.lines().map(|name| (name, Outcome::Survived));
+        let outcomes = outcomes::count(killed.chain(survived).chain(others));
         judge(&modules, &outcomes, &survivors::parse(listed).0, all)
     }
 
@@ -139,9 +140,9 @@ mod tests {
         let verdict = verdict(killed, "a/x/m.rs:3:1: three", "a/x/m.rs: three\n    equal", false);
         let counts: Vec<_> = verdict.counts.iter().map(ToString::to_string).collect();
         let expected = [
-            "a/x: 2 of 3 viable mutants killed, 66.6 %; 1 survived, 1 of them listed; 1 unviable",
-            "elsewhere: 1 of 1 viable mutants killed, 100.0 %; 0 survived, 0 of them listed; 0 unviable",
-            "all: 3 of 4 viable mutants killed, 75.0 %; 1 survived, 1 of them listed; 1 unviable",
+            "a/x: 2 of 3 viable mutants killed, 66.6 %; 1 survived, 1 of them listed; 1 unviable, 1 not tried",
+            "elsewhere: 1 of 1 viable mutants killed, 100.0 %; 0 survived, 0 of them listed; 0 unviable, 0 not tried",
+            "all: 3 of 4 viable mutants killed, 75.0 %; 1 survived, 1 of them listed; 1 unviable, 1 not tried",
         ];
         assert_eq!(counts, expected);
         assert!(verdict.findings.is_empty(), "{:?}", verdict.findings);
@@ -173,6 +174,12 @@ mod tests {
         let one_of_two =
             findings("a/x/m.rs:3:1: three", "a/x/m.rs:4:1: three", "a/x/m.rs: three\n  e", false);
         assert!(one_of_two.is_empty(), "{one_of_two:?}");
+    }
+
+    #[test]
+    fn an_entry_for_a_mutant_that_cannot_be_tried_is_a_finding() {
+        let found = findings("a/x/m.rs:3:1: three", "", "a/x/m.rs: constant\n    equal", false);
+        assert_eq!(found, ["ci/mutants.txt:1: nothing is tried of a/x/m.rs: constant"]);
     }
 
     #[test]

@@ -1,17 +1,24 @@
 //! Mutants: does a test fail for each change that cargo-mutants makes in the modules that decide?
 //!
 //! ```text
+//!   cargo mutants --list ──▶ list ──▶ sites ──▶ rewrite ──▶ a file in which each mutant can be chosen at run time
+//!                                                  ▲──── refusals ◀──── what the compiler says of it
+//!
 //!   .cargo/mutants.toml ──▶ modules ────┐
-//!   caught.txt, missed.txt, … ─▶ outcomes ──▶ judge ──▶ one count a module, findings
+//!   trials ───────────────▶ outcomes ───┴──▶ judge ──▶ one count a module, findings
 //!   ci/mutants.txt ───────▶ survivors ──┘
 //! ```
 //!
-//! `ci/mutants` runs cargo-mutants, once a package; a mutant that survives is a finding unless the list of survivors has it
-//! with a reason. Mutants go by file and description, without line and column, which change with every edit above them.
+//! `trials` builds and runs them; a mutant that survives is a finding unless the list of survivors has it with a reason. Entries of
+//! that list go by file and description, without line and column, which change with every edit above them.
 
 pub mod judge;
+pub mod list;
 pub mod modules;
 pub mod outcomes;
+pub mod refusals;
+pub mod rewrite;
+pub mod sites;
 pub mod survivors;
 
 /// A mutant: file and what was changed, as cargo-mutants writes it behind line and column.

@@ -1,16 +1,8 @@
-//! What became of the mutants: the lists that cargo-mutants leaves in a folder `mutants.out`.
+//! What became of the mutants.
 
 use std::collections::BTreeMap;
 
 use super::Mutant;
-
-/// The lists, and what it means to be in one. A mutant whose tests never end has been noticed.
-pub const LISTS: [(&str, Outcome); 4] = [
-    ("caught.txt", Outcome::Killed),
-    ("timeout.txt", Outcome::Killed),
-    ("missed.txt", Outcome::Survived),
-    ("unviable.txt", Outcome::Unviable),
-];
 
 /// What became of one mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +13,8 @@ pub enum Outcome {
     Survived,
     /// It could not be built.
     Unviable,
+    /// It cannot be chosen at run time.
+    NotTried,
 }
 
 /// How many mutants of one file and change ended how: one line of code may have several.
@@ -32,15 +26,18 @@ pub struct Tally {
     pub survived: usize,
     /// So many could not be built.
     pub unviable: usize,
+    /// So many could not be chosen at run time.
+    pub not_tried: usize,
 }
 
 impl Tally {
-    /// Adds one list's entry.
+    /// Adds one mutant.
     pub fn add(&mut self, outcome: Outcome) {
         *match outcome {
             Outcome::Killed => &mut self.killed,
             Outcome::Survived => &mut self.survived,
             Outcome::Unviable => &mut self.unviable,
+            Outcome::NotTried => &mut self.not_tried,
         } += 1;
     }
 }
@@ -48,9 +45,13 @@ impl Tally {
 /// All mutants that were tried.
 pub type Outcomes = BTreeMap<Mutant, Tally>;
 
-/// Adds the mutants of one list.
-pub fn read(outcomes: &mut Outcomes, list: &str, outcome: Outcome) {
-    for mutant in list.lines().filter_map(Mutant::parse) {
-        outcomes.entry(mutant).or_default().add(outcome);
+/// Counts mutants, each by the name that cargo-mutants gave it.
+pub fn count<'a>(ended: impl IntoIterator<Item = (&'a str, Outcome)>) -> Outcomes {
+    let mut outcomes = Outcomes::new();
+    for (name, outcome) in ended {
+        if let Some(mutant) = Mutant::parse(name) {
+            outcomes.entry(mutant).or_default().add(outcome);
+        }
     }
+    outcomes
 }
