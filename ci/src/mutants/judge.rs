@@ -123,7 +123,8 @@ mod tests {
 
     fn verdict(killed: &str, survived: &str, listed: &str, all: bool) -> Verdict {
         let modules = ["a/x".to_owned(), "a/y".to_owned()];
-        let others = [("a/x/m.rs:1:1: unviable", Outcome::Unviable), ("a/x/m.rs:1:1: constant", Outcome::NotTried)];
+        let others =
+            [("a/x/m.rs:1:1: unviable", Outcome::Unviable), ("a/x/m.rs:1:1: constant", Outcome::NotTried)];
         let killed = killed.lines().map(|name| (name, Outcome::Killed));
         let survived = survived.lines().map(|name| (name, Outcome::Survived));
         let outcomes = outcomes::count(killed.chain(survived).chain(others));

@@ -119,7 +119,8 @@ impl Choice {
 pub fn listed(genre: &str, text: &str, what: &str, with: &str) -> Listed {
     let at = text.find(what).unwrap();
     let before = &text[..at];
-    let (line, column) = (before.matches('\n').count() + 1, at - before.rfind('\n').map_or(0, |end| end + 1) + 1);
+    let (line, column) =
+        (before.matches('\n').count() + 1, at - before.rfind('\n').map_or(0, |end| end + 1) + 1);
     let place = |column: usize| Place { line, column };
     Listed {
         package: "p".to_owned(),
@@ -160,7 +161,8 @@ mod tests {
 
     #[test]
     fn a_part_of_the_list_can_be_chosen() {
-        let text: Vec<_> = (0..9).map(|line| listed(if line < 4 { "a/b.rs" } else { "a/bc/d.rs" }, line)).collect();
+        let text: Vec<_> =
+            (0..9).map(|line| listed(if line < 4 { "a/b.rs" } else { "a/bc/d.rs" }, line)).collect();
         let list = parse(&format!("[{}]", text.join(","))).unwrap();
         let chosen = |choice: Choice| lines(&choice.of(list.clone()));
         assert_eq!(chosen(Choice::All).len(), 9);

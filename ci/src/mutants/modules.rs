@@ -3,13 +3,20 @@
 /// The configuration, of which only the list of globs is read here.
 pub const PATH: &str = ".cargo/mutants.toml";
 
-/// The folders and files that the configuration names, without `/**`, in its order.
+/// The folders and files that the configuration names, without `/**`, in its order: of `{a,b}` each one.
 pub fn parse(text: &str) -> Vec<String> {
     let Some((_, list)) = text.split_once("examine_globs = [") else { return Vec::new() };
     let list = list.split_once(']').map_or(list, |(list, _)| list);
     let lines = list.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let quoted = lines.filter_map(|line| line.strip_prefix('"')?.split('"').next());
-    quoted.map(|glob| glob.trim_end_matches("/**").to_owned()).collect()
+    quoted.flat_map(each).map(|glob| glob.trim_end_matches("/**").to_owned()).collect()
+}
+
+/// What a glob with at most one pair of braces stands for.
+fn each(glob: &str) -> Vec<String> {
+    let parts = glob.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
+    let Some((before, (names, behind))) = parts else { return vec![glob.to_owned()] };
+    names.split(',').map(|name| format!("{before}{name}{behind}")).collect()
 }
 
 /// The module of a file: of those that contain it, the last.
@@ -31,6 +38,11 @@ mod tests {
     fn modules_are_the_globs_that_are_examined() {
         assert_eq!(parse(TEXT), ["a/b", "a/c.rs"]);
         assert!(parse("").is_empty());
+    }
+
+    #[test]
+    fn braces_stand_for_each_of_their_names() {
+        assert_eq!(parse("examine_globs = [\n\"a/{b,c}.rs\",\n]"), ["a/b.rs", "a/c.rs"]);
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub fn refusal(sites: &[Site], form: &Form, rewritten: &Rewritten, error: &Error
     let owners = || rewritten.owners.iter().filter(|(_, owner)| is_there(owner));
     let contains = |range: &Range<usize>| range.start <= error.range.start && error.range.end <= range.end;
     let distance = |range: &Range<usize>| {
-        let (before, behind) = (error.range.start.saturating_sub(range.end), range.start.saturating_sub(error.range.end));
+        let (before, behind) =
+            (error.range.start.saturating_sub(range.end), range.start.saturating_sub(error.range.end));
         before.max(behind)
     };
     let around = || owners().filter(|(range, _)| contains(range)).min_by_key(|(range, _)| range.len());
@@ -62,7 +63,9 @@ pub fn refusal(sites: &[Site], form: &Form, rewritten: &Rewritten, error: &Error
     }?;
     let (site, mutant) = match owner {
         Owner::Site(site) => (*site, None),
-        Owner::Mutant(mutant) => (sites.iter().position(|site| site.mutants.contains(mutant))?, Some(*mutant)),
+        Owner::Mutant(mutant) => {
+            (sites.iter().position(|site| site.mutants.contains(mutant))?, Some(*mutant))
+        }
     };
     Some(match (&sites[site].kind, mutant) {
         (Kind::Binary(..), _) if !form.is_repeated[site] => Refusal::Repeat(site),

@@ -254,19 +254,31 @@ mod tests {
             else { *left < *right } })";
         assert_eq!(found, comparison);
         let found = inside("a /* b */ + c", &[("BinaryOperator", "+", "-")], whole);
-        assert_eq!(found, "(match ((a), (c)) { (left, right) => if (0) { left - right } else { left + right } })");
+        assert_eq!(
+            found,
+            "(match ((a), (c)) { (left, right) => if (0) { left - right } else { left + right } })"
+        );
     }
 
     #[test]
     fn what_counts_of_a_lazy_operator_is_turned_round() {
-        assert_eq!(inside("a && b", &[("BinaryOperator", "&&", "||")], whole), "(if (a) != (0) { b } else { (0) })");
-        assert_eq!(inside("a || b", &[("BinaryOperator", "||", "&&")], whole), "(if (a) == (0) { b } else { !(0) })");
+        assert_eq!(
+            inside("a && b", &[("BinaryOperator", "&&", "||")], whole),
+            "(if (a) != (0) { b } else { (0) })"
+        );
+        assert_eq!(
+            inside("a || b", &[("BinaryOperator", "||", "&&")], whole),
+            "(if (a) == (0) { b } else { !(0) })"
+        );
     }
 
     #[test]
     fn one_site_may_be_in_another_one() {
-        let found =
-            inside("a && !b", &[("BinaryOperator", "&&", "||"), ("UnaryOperator", "!", ""), ("FnValue", "a && !b", "c")], whole);
+        let found = inside(
+            "a && !b",
+            &[("BinaryOperator", "&&", "||"), ("UnaryOperator", "!", ""), ("FnValue", "a && !b", "c")],
+            whole,
+        );
         let expected = " if (2) { return c; }(if (a) != (0) { (match b { operand => if (1) { operand } else { !operand } }) } \
             else { (0) })";
         assert_eq!(found, expected);

@@ -119,7 +119,8 @@ impl Finder {
         // Functions inside of this one have theirs by now.
         if !returns_impl(&signature.output) {
             let range = inside(block);
-            let mutants = self.take(Genre::FnValue, |span| range.start <= span.start && span.end <= range.end);
+            let mutants =
+                self.take(Genre::FnValue, |span| range.start <= span.start && span.end <= range.end);
             self.add(range, mutants, Kind::Body);
         }
         self.constants -= is_constant;
@@ -233,8 +234,24 @@ impl<'ast> Visit<'ast> for Finder {
 fn assigns(operator: &BinOp) -> bool {
     !matches!(
         operator,
-        BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_) | BinOp::Div(_) | BinOp::Rem(_) | BinOp::And(_) | BinOp::Or(_) | BinOp::BitXor(_) | BinOp::BitAnd(_) | BinOp::BitOr(_) | BinOp::Shl(_) | BinOp::Shr(_)
-            | BinOp::Eq(_) | BinOp::Ne(_) | BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_)
+        BinOp::Add(_)
+            | BinOp::Sub(_)
+            | BinOp::Mul(_)
+            | BinOp::Div(_)
+            | BinOp::Rem(_)
+            | BinOp::And(_)
+            | BinOp::Or(_)
+            | BinOp::BitXor(_)
+            | BinOp::BitAnd(_)
+            | BinOp::BitOr(_)
+            | BinOp::Shl(_)
+            | BinOp::Shr(_)
+            | BinOp::Eq(_)
+            | BinOp::Ne(_)
+            | BinOp::Lt(_)
+            | BinOp::Le(_)
+            | BinOp::Gt(_)
+            | BinOp::Ge(_)
     )
 }
 
@@ -310,7 +327,8 @@ mod tests {
     #[test]
     fn a_function_in_another_one_has_its_own_mutants() {
         let text = "fn f() { fn g() { h(1) } h(2) }";
-        let mutants = [listed("FnValue", text, "h(1)", "()"), listed("FnValue", text, "fn g() { h(1) } h(2)", "()")];
+        let mutants =
+            [listed("FnValue", text, "h(1)", "()"), listed("FnValue", text, "fn g() { h(1) } h(2)", "()")];
         let sites = find(text, &mutants).unwrap().sites;
         assert_eq!(sites.iter().map(|site| &site.mutants[..]).collect::<Vec<_>>(), [&[1], &[0]]);
         assert_eq!(&text[sites[1].range.clone()], " h(1) ");

@@ -69,7 +69,11 @@ fn cargo(sources: &Sources, target: &Path, packages: &BTreeSet<&str>) -> Result<
         kinds.extend(selection.split(|word| *word == "--test").flatten().copied());
     }
     for kind in kinds {
-        if kind == "--lib" { command.arg(kind) } else { command.args(["--test", kind]) };
+        if kind == "--lib" {
+            command.arg(kind)
+        } else {
+            command.args(["--test", kind])
+        };
     }
     let output = command
         .current_dir(&sources.root)
@@ -91,7 +95,8 @@ fn cargo(sources: &Sources, target: &Path, packages: &BTreeSet<&str>) -> Result<
 impl Said {
     fn take(&mut self, message: &Value) {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        if let (Some(path), Some(manifest)) = (text(&message["executable"]), text(&message["manifest_path"])) {
+        if let (Some(path), Some(manifest)) = (text(&message["executable"]), text(&message["manifest_path"]))
+        {
             let folder = Path::new(&manifest).parent().unwrap_or(Path::new(".")).to_owned();
             let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             self.binaries.push(Binary { package: format!("campanile-{name}"), folder, path: path.into() });

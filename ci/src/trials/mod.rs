@@ -9,7 +9,6 @@
 //!
 //! Everything is in one folder, `target/mutants`; the checkout itself stays as it is.
 
-
 pub mod build;
 pub mod sources;
 pub mod tests;

@@ -25,7 +25,8 @@ use crate::tree;
 const CHOSEN: &str = include_str!("chosen_mutant.txt");
 
 /// What the compiler finds wrong in mutants by itself is for tests to find.
-const ALLOWED: &str = "#![allow(warnings, arithmetic_overflow, unconditional_panic, unconditional_recursion)]\n";
+const ALLOWED: &str =
+    "#![allow(warnings, arithmetic_overflow, unconditional_panic, unconditional_recursion)]\n";
 
 /// What is known of a mutant before a test has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,16 +75,27 @@ impl Sources {
         for own in mutants.chunk_by(|one, next| one.file == next.file) {
             let text = fs::read_to_string(from.join(&own[0].file))?;
             let sites = find(&text, own).with_context(|| format!("{} is no Rust", own[0].file))?;
-            let form = Form { is_left_out: vec![false; own.len()], is_repeated: vec![false; sites.sites.len()] };
+            let form =
+                Form { is_left_out: vec![false; own.len()], is_repeated: vec![false; sites.sites.len()] };
             let unviable = sites.unviable.iter().copied().collect();
             let (path, mutants) = (own[0].file.clone(), own.to_vec());
-            files.push(File { path, text, mutants, first, sites, form, unviable, rewritten: Rewritten::default() });
+            files.push(File {
+                path,
+                text,
+                mutants,
+                first,
+                sites,
+                form,
+                unviable,
+                rewritten: Rewritten::default(),
+            });
             first += own.len();
         }
         let members = fs::read_to_string(root.join("Cargo.toml"))?;
         fs::write(root.join("Cargo.toml"), without_lints(&members))?;
         let crates: BTreeSet<_> = files.iter().filter_map(|file| file.path.split_once("/src/")).collect();
-        for source in crates.iter().map(|(folder, _)| root.join(folder).join("src")).collect::<BTreeSet<_>>() {
+        for source in crates.iter().map(|(folder, _)| root.join(folder).join("src")).collect::<BTreeSet<_>>()
+        {
             let head = source.join("lib.rs");
             let text = fs::read_to_string(&head)?;
             fs::write(&head, format!("{ALLOWED}{text}\nmod {MODULE};\n"))?;
@@ -172,6 +184,9 @@ mod tests {
     #[test]
     fn lints_are_no_part_of_the_copy() {
         let manifest = "[workspace]\na = 1\n[workspace.lints.rust]\nb = 2\n[workspace.lints.clippy]\nc = 3\n[profile.dev]\nd = 4";
-        assert_eq!(without_lints(manifest), "[workspace]\na = 1\n[profile.dev]\nd = 4\n\n[workspace.lints]\n");
+        assert_eq!(
+            without_lints(manifest),
+            "[workspace]\na = 1\n[profile.dev]\nd = 4\n\n[workspace.lints]\n"
+        );
     }
 }

@@ -53,7 +53,8 @@ pub fn list(binaries: &[Binary], binary: usize) -> Result<Vec<Test>> {
     let names = |more: &[&str]| -> Result<BTreeSet<String>> {
         let own = &binaries[binary];
         let mut command = Command::new(&own.path);
-        let output = command.args(["--list", "--format", "terse"]).args(more).current_dir(&own.folder).output()?;
+        let output =
+            command.args(["--list", "--format", "terse"]).args(more).current_dir(&own.folder).output()?;
         ensure!(output.status.success(), "{} does not list its tests", own.path.display());
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())

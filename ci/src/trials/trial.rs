@@ -33,7 +33,11 @@ pub struct Traced {
 }
 
 /// Calls `work` for each number below `count`, on several threads, and keeps what it returns in order.
-fn in_parallel<T: Send>(workers: usize, count: usize, work: impl Fn(usize, usize) -> Result<T> + Sync) -> Result<Vec<T>> {
+fn in_parallel<T: Send>(
+    workers: usize,
+    count: usize,
+    work: impl Fn(usize, usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -62,14 +66,18 @@ fn in_parallel<T: Send>(workers: usize, count: usize, work: impl Fn(usize, usize
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Runs all tests without a mutant; each has to pass.
+/// Runs all tests without a mutant; each has to pass, at the second try at the latest.
 pub fn trace(binaries: Vec<Binary>, workers: usize, folder: &Path) -> Result<Traced> {
     let mut all = Vec::new();
     for binary in 0..binaries.len() {
         all.extend(tests::list(&binaries, binary)?);
     }
     let traces = in_parallel(workers, all.len(), |worker, number| {
-        let trace = tests::trace(&binaries, &all[number], &folder.join(format!("reached-{worker}")))?;
+        let file = folder.join(format!("reached-{worker}"));
+        let mut trace = tests::trace(&binaries, &all[number], &file)?;
+        if trace.end != End::Passed {
+            trace = tests::trace(&binaries, &all[number], &file)?;
+        }
         ensure!(trace.end == End::Passed, "{} does not pass, without any mutant", all[number].name);
         Ok(trace)
     })?;
@@ -85,7 +93,13 @@ impl Traced {
     }
 
     /// Tries each mutant that is in the binaries, and writes what became of it, and by which test, to the file `log`.
-    pub fn try_all(&self, mutants: &[Listed], states: &[State], workers: usize, log: &Path) -> Result<Vec<Outcome>> {
+    pub fn try_all(
+        &self,
+        mutants: &[Listed],
+        states: &[State],
+        workers: usize,
+        log: &Path,
+    ) -> Result<Vec<Outcome>> {
         let log = Mutex::new(File::create(log).context("the log could not be written")?);
         let done = AtomicUsize::new(0);
         in_parallel(workers, mutants.len(), |_, number| {
@@ -108,13 +122,17 @@ impl Traced {
 
     fn try_one(&self, mutant: &Listed, number: usize) -> Result<(Outcome, &str)> {
         let is_counted = |test: &Test| self.binaries[test.binary].package == mutant.package;
-        let reaching = self.tests.iter().filter(|(test, trace)| is_counted(test) && trace.reached.contains(&number));
+        let reaching =
+            self.tests.iter().filter(|(test, trace)| is_counted(test) && trace.reached.contains(&number));
         let mut why = "reached by no test";
         for (test, trace) in reaching {
             why = "all pass that reach it";
             let limit = LIMIT + trace.took * 10;
-            let end = tests::run(&self.binaries, test, limit, ("CAMPANILE_MUTANT", &number.to_string()))?;
-            if end != End::Passed {
+            let number = number.to_string();
+            let run = || tests::run(&self.binaries, test, limit, ("CAMPANILE_MUTANT", &number));
+            // A machine that stands still lets a test fail once.
+            let end = run()?;
+            if end == End::Hung || (end == End::Failed && run()? != End::Passed) {
                 return Ok((Outcome::Killed, &test.name));
             }
         }

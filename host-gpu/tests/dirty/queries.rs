@@ -1,10 +1,15 @@
 //! Queries.
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
+use campanile_host_gpu::dirty::basis::Range;
 use campanile_host_gpu::dirty::basis::Subrange;
+use campanile_host_gpu::dirty::elsewhere::Elsewhere;
 use campanile_host_gpu::dirty::error::DirtyError;
+use campanile_host_gpu::dirty::method::Method;
 
 use crate::support::Memory;
 use crate::support::PAGE;
@@ -176,4 +181,45 @@ fn pull(memory: &Memory, basis: campanile_host_gpu::dirty::requests::BasisHandle
         let place = &mut copy[dirty * page..(dirty + 1) * page];
         memory.tracker.read(basis, dirty as u64 * PAGE, place).unwrap();
     }
+}
+
+#[test]
+fn what_was_written_before_is_told_when_a_basis_starts_and_what_is_written_then_by_its_queries() {
+    let memory = Memory::new(8);
+    memory.write(3, 1);
+    let basis = memory.basis(&[(0, 8)]);
+    let mut before = [0];
+    memory.tracker.start_after_history(basis, &mut before).unwrap();
+    assert_eq!(before, [1 << 3]);
+    assert!(memory.dirty(basis, 8, false).is_empty());
+    memory.write(5, 1);
+    assert_eq!(memory.dirty(basis, 8, true), [5]);
+    // What is costly has no history: all pages count.
+    let memory = Memory::with(8, Method::ShadowCompare);
+    let basis = memory.basis(&[(0, 8)]);
+    memory.tracker.start_after_history(basis, &mut before).unwrap();
+    assert!(before == [0xff] && memory.tracker.is_tracking());
+}
+
+/// Reads as ones.
+#[derive(Debug)]
+struct Ones;
+
+impl Elsewhere for Ones {
+    fn read(&self, _offset: u64, into: &mut [u8]) -> io::Result<()> {
+        into.fill(1);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_lies_elsewhere_is_read_from_there() {
+    let memory = Memory::new(8);
+    memory.tracker.lies_elsewhere(Range { offset: 2 * PAGE, length: PAGE }, Arc::new(Ones));
+    let first = |page: u64| {
+        let mut bytes = [9; 4096];
+        memory.tracker.read(memory.tracker.whole(), page * PAGE, &mut bytes).unwrap();
+        bytes[0]
+    };
+    assert_eq!([1, 2, 3].map(first), [0, 1, 0]);
 }

@@ -246,16 +246,26 @@ impl Pager<'_> {
 mod tests {
     use std::sync::Arc;
 
+    use campanile_host_gpu::memory::local::Passport;
+    use campanile_host_gpu::memory::vram::create_memfd;
     use campanile_protocol::PAGE_SIZE;
     use campanile_protocol::engine::block;
 
+    use super::Pager;
+    use super::Want;
+    use crate::vgpu::config::Config;
     use crate::vgpu::control::deferred::Deferred;
     use crate::vgpu::engines::barrier::Barrier;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::memory::vidmm::allocations::Spot;
+    use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
+    use crate::vgpu::memory::vidmm::vram::Place;
+    use crate::vgpu::objects::ids::AllocationId;
     use crate::vgpu::objects::mapping::GpuMapping;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::COPY;
+    use crate::vgpu::testing::config;
+    use crate::vgpu::testing::counted;
     use crate::vgpu::testing::load;
     use crate::vgpu::testing::run;
     use crate::vgpu::testing::session;
@@ -335,5 +345,35 @@ mod tests {
             asked,
             "no engine is asked for anything"
         );
+    }
+
+    const HALF: u64 = 32 << 20;
+
+    /// Something is wanted, and looked for. How often anything was brought back until then.
+    fn want(session: &mut Session, allocation: AllocationId) -> u64 {
+        session.vm.memory.residency.wants.push(Want { allocation, demand: None });
+        session.vm.memory.residency.is_due = true;
+        Pager::of(&mut session.vm).serve_residency();
+        counted(&session.vm.counters.restores)
+    }
+
+    #[test]
+    fn what_a_device_brings_back_is_begun_when_it_is_wanted_and_counted_once_when_it_is_there() {
+        let passport = Passport { length: HALF, ..Passport::default() };
+        let local = DeviceLocal::new(create_memfd("opaque", HALF).unwrap().into(), passport);
+        let config = Config { local: Some(Arc::new(local)), ..config() };
+        let mut session = session(&Arc::new(config));
+        let all = &mut session.vm.memory.allocations;
+        let id = all.create_vram(PAGE_SIZE).unwrap();
+        assert!(matches!(all.locate(id, 1), Spot::Segment(..)));
+        let target = all.begin_eviction(id).unwrap();
+        all.finish_move(id, target, 1);
+        assert_eq!(want(&mut session, id), 0);
+        assert_eq!(session.vm.memory.allocations.spot(id), Spot::Moving, "the device copies it");
+        // The first page of local memory is not zeroed yet.
+        Deferred::of(&mut session.vm).finish_restore(id, Place::Local(HALF + PAGE_SIZE));
+        Pager::of(&mut session.vm).serve_residency();
+        assert_eq!(counted(&session.vm.counters.restores), 1);
+        assert_eq!(want(&mut session, id), 1, "it was there");
     }
 }

@@ -70,3 +70,17 @@ impl VideoMemory {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::dirty::method::Method;
+
+    use super::*;
+
+    #[test]
+    fn pages_that_were_in_use_before_are_not_handed_out_as_they_are() {
+        let mut memory = VideoMemory::new(16 * PAGE_SIZE, 16 * PAGE_SIZE, Method::Off).unwrap();
+        were_in_use(&mut memory, PAGE_SIZE, 2 * PAGE_SIZE);
+        assert_eq!(memory.touched[..4], [false, true, true, false]);
+    }
+}

@@ -106,3 +106,45 @@ impl Allocations {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use campanile_host_gpu::dirty::method::Method;
+    use campanile_host_gpu::memory::local::Passport;
+    use campanile_host_gpu::memory::vram::create_memfd;
+    use campanile_protocol::PAGE_SIZE as PAGE;
+
+    use super::*;
+    use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
+    use crate::vgpu::memory::vidmm::device_memory::described;
+    use crate::vgpu::memory::vidmm::local_reader::LocalReader;
+    use crate::vgpu::memory::vidmm::quota::Account;
+    use crate::vgpu::memory::vidmm::quota::Pool;
+    use crate::vgpu::memory::vidmm::quota::Quota;
+    use crate::vgpu::memory::vidmm::vram::VideoMemory;
+
+    const LENGTH: u64 = 16 * PAGE;
+
+    #[test]
+    fn what_a_device_has_moved_is_not_copied_over_by_the_daemon() {
+        let passport = Passport { length: LENGTH / 2, ..Passport::default() };
+        let device = DeviceLocal::new(create_memfd("opaque", LENGTH / 2).unwrap().into(), passport);
+        let device = Arc::new(device);
+        let reader = LocalReader::without_process(Arc::clone(&device), described(&device, LENGTH, LENGTH));
+        let memory = VideoMemory::new(LENGTH, LENGTH, Method::Off).unwrap().in_device(Arc::new(reader));
+        let account = Arc::new(Account::new(Quota { min: 0, max: LENGTH }, Pool::new(None, []).unwrap()));
+        let mut all = Allocations::new(memory, account);
+        let id = all.create_vram(PAGE).unwrap();
+        let _placed = all.locate(id, 1);
+        let target = all.begin_move_in(id, 0).unwrap();
+        assert_eq!(target, Place::Aperture(0));
+        // As the device does.
+        all.memory().mapping_of(target).slice(0, 1).unwrap().copy_from(&[7]);
+        all.finish_move(id, target, 2);
+        let mut first = [0];
+        all.memory().mapping_of(target).slice(0, 1).unwrap().copy_to(&mut first);
+        assert_eq!(first, [7]);
+    }
+}

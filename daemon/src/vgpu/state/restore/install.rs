@@ -256,3 +256,44 @@ fn introduce_contexts(vm: &mut Vm) {
         Submission::of(vm).introduce_context(at, entry, owner);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::sync::Arc;
+
+    use super::KeptFile;
+    use super::adopt_code;
+    use super::kept_code;
+    use super::kernels;
+    use crate::vgpu::config::Config;
+    use crate::vgpu::session::Session;
+    use crate::vgpu::testing::config;
+    use crate::vgpu::testing::session;
+
+    /// Each engine that keeps code, and which file has it.
+    fn files(session: &Session) -> Vec<(u32, u64)> {
+        let kept = kept_code(session).unwrap();
+        kept.iter().map(|kept| (kept.engine, kept.file.metadata().unwrap().ino())).collect()
+    }
+
+    #[test]
+    fn what_was_compiled_goes_over_to_the_engine_in_the_same_place() {
+        let config = Arc::new(Config { code_mib: 3, engines: 2, ..config() });
+        let [before, mut after] = [session(&config), session(&config)];
+        let kept = files(&before);
+        assert_eq!(kept.len(), 2, "one for each compute engine");
+        assert_ne!(files(&after), kept);
+        adopt_code(&mut after, kept_code(&before).unwrap());
+        assert_eq!(files(&after), kept);
+        let unknown = KeptFile { engine: 99, ..kept_code(&before).unwrap().remove(0) };
+        adopt_code(&mut after, vec![unknown]);
+        assert_eq!(files(&after), kept, "there is no such engine");
+    }
+
+    #[test]
+    fn the_kernels_that_are_moved_are_those_of_the_session() {
+        let session = session(&Arc::new(config()));
+        assert!(Arc::ptr_eq(&kernels(&session), &session.vm.objects.kernel_board));
+    }
+}

@@ -103,3 +103,33 @@ impl RestoredMemory {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spot(place: Place, is_local_hidden: bool) -> Spot {
+        let mut tables = PageTables::new().unwrap();
+        let areas = Areas::new(&mut tables).unwrap();
+        let mut memory = RestoredMemory::new(tables, areas, is_local_hidden);
+        let moved = MovedAllocation {
+            size: PAGE_SIZE,
+            backing: Backing::Vram(Some(place)),
+            references: 1,
+            holds: 0,
+            pins: 0,
+            priority: 0,
+            is_area: false,
+        };
+        memory.allocations.insert(1, moved);
+        memory.spot(AllocationId(1))
+    }
+
+    #[test]
+    fn local_memory_is_a_segment_of_its_own_where_it_is_a_devices_own() {
+        let at = 3 * PAGE_SIZE;
+        assert_eq!(spot(Place::Local(at), true), Spot::Segment(SegmentId::LOCAL, at));
+        assert_eq!(spot(Place::Local(at), false), Spot::Segment(SegmentId::VRAM, at));
+        assert_eq!(spot(Place::Aperture(at), true), Spot::Segment(SegmentId::VRAM, at));
+    }
+}
