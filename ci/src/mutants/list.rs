@@ -80,7 +80,7 @@ pub enum Choice {
     All,
     /// So many, chosen by the seed.
     Sample(usize, String),
-    /// The `0`th of `1` parts, from 0.
+    /// One part, counted from 0, of so many.
     Shard(usize, usize),
     /// Those in these files and folders.
     Within(Vec<String>),

@@ -3,15 +3,15 @@
 //! ```text
 //!   list of cargo-mutants ──▶ sources   a copy of the checkout in which all mutants are; what the compiler refuses leaves it again
 //!                               └──▶ build    test binaries
-//!                                      └──▶ tests   which test reaches which mutants, in what time
+//!                                      └──▶ cases   which test reaches which mutants, in what time
 //!                                             └──▶ trial    each mutant: does one of these tests fail?
 //! ```
 //!
 //! Everything is in one folder, `target/mutants`; the checkout itself stays as it is.
 
 pub mod build;
+pub mod cases;
 pub mod sources;
-pub mod tests;
 pub mod trial;
 
 use std::collections::BTreeSet;

@@ -14,11 +14,11 @@ use anyhow::Result;
 use anyhow::ensure;
 
 use super::build::Binary;
+use super::cases;
+use super::cases::End;
+use super::cases::Test;
+use super::cases::Trace;
 use super::sources::State;
-use super::tests;
-use super::tests::End;
-use super::tests::Test;
-use super::tests::Trace;
 use crate::mutants::list::Listed;
 use crate::mutants::outcomes::Outcome;
 
@@ -70,13 +70,13 @@ fn in_parallel<T: Send>(
 pub fn trace(binaries: Vec<Binary>, workers: usize, folder: &Path) -> Result<Traced> {
     let mut all = Vec::new();
     for binary in 0..binaries.len() {
-        all.extend(tests::list(&binaries, binary)?);
+        all.extend(cases::list(&binaries, binary)?);
     }
     let traces = in_parallel(workers, all.len(), |worker, number| {
         let file = folder.join(format!("reached-{worker}"));
-        let mut trace = tests::trace(&binaries, &all[number], &file)?;
+        let mut trace = cases::trace(&binaries, &all[number], &file)?;
         if trace.end != End::Passed {
-            trace = tests::trace(&binaries, &all[number], &file)?;
+            trace = cases::trace(&binaries, &all[number], &file)?;
         }
         ensure!(trace.end == End::Passed, "{} does not pass, without any mutant", all[number].name);
         Ok(trace)
@@ -129,7 +129,7 @@ impl Traced {
             why = "all pass that reach it";
             let limit = LIMIT + trace.took * 10;
             let number = number.to_string();
-            let run = || tests::run(&self.binaries, test, limit, ("CAMPANILE_MUTANT", &number));
+            let run = || cases::run(&self.binaries, test, limit, ("CAMPANILE_MUTANT", &number));
             // A machine that stands still lets a test fail once.
             let end = run()?;
             if end == End::Hung || (end == End::Failed && run()? != End::Passed) {
