@@ -89,18 +89,19 @@ pub enum Choice {
 impl Choice {
     /// The mutants that are tried, in the order of the list.
     pub fn of(&self, listed: Vec<Listed>) -> Vec<Listed> {
-        let numbered = listed.into_iter().enumerate();
+        let mutants = listed.into_iter();
         match self {
-            Self::All => numbered.map(|(_, mutant)| mutant).collect(),
+            Self::All => mutants.collect(),
             Self::Sample(count, seed) => {
-                let mut drawn: Vec<_> = numbered.collect();
+                let mut drawn: Vec<_> = mutants.enumerate().collect();
                 drawn.sort_by_cached_key(|(_, mutant)| xxh3_64(format!("{seed} {}", mutant.name).as_bytes()));
                 drawn.truncate(*count);
                 drawn.sort_by_key(|(number, _)| *number);
                 drawn.into_iter().map(|(_, mutant)| mutant).collect()
             }
             Self::Shard(part, of) => {
-                numbered.filter(|(number, _)| number % of == *part).map(|(_, mutant)| mutant).collect()
+                let in_part = mutants.enumerate().filter(|(number, _)| number % of == *part);
+                in_part.map(|(_, mutant)| mutant).collect()
             }
             Self::Within(paths) => {
                 let is_in = |path: &String, file: &str| {
@@ -108,7 +109,7 @@ impl Choice {
                     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
                 };
                 let is_chosen = |mutant: &Listed| paths.iter().any(|path| is_in(path, &mutant.file));
-                numbered.map(|(_, mutant)| mutant).filter(is_chosen).collect()
+                mutants.filter(is_chosen).collect()
             }
         }
     }

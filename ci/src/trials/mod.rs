@@ -36,7 +36,7 @@ pub fn run(root: &Path, folder: &Path, mutants: &[Listed]) -> Result<Outcomes> {
     let binaries = build::build(&mut sources, &folder.join("build"), &packages)?;
     minutes("built");
     // Some mutants only wait for the end of their time.
-    let workers = thread::available_parallelism().map_or(2, usize::from) + 1;
+    let workers = thread::available_parallelism().map_or(2, usize::from) * 2;
     fs::create_dir_all(folder)?;
     let traced = trial::trace(binaries, workers, folder)?;
     minutes(&format!("{} tests traced", traced.tests()));

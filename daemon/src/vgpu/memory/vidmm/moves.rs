@@ -141,9 +141,9 @@ mod tests {
         let target = all.begin_move_in(id, 0).unwrap();
         assert_eq!(target, Place::Aperture(0));
         // As the device does.
-        all.memory().mapping_of(target).slice(0, 1).unwrap().copy_from(&[7]);
+        all.memory().mapping_of(target).slice(0, 1).unwrap().copy_from(&[7_u8]);
         all.finish_move(id, target, 2);
-        let mut first = [0];
+        let mut first = [0_u8];
         all.memory().mapping_of(target).slice(0, 1).unwrap().copy_to(&mut first);
         assert_eq!(first, [7]);
     }
