@@ -33,7 +33,7 @@ const ALLOWED: &str =
 pub enum State {
     /// It is in the copy.
     Built,
-    /// It is no program, whoever builds it.
+    /// No option of a build makes it a program.
     Unviable,
     /// It cannot be chosen at run time.
     NotTried,

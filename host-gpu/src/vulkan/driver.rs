@@ -7,19 +7,14 @@ use std::time::Instant;
 
 use campanile_protocol::profile::Profile as Told;
 
-use crate::kernel::program::BindingPoint;
-use crate::kernel::program::BufferKind;
-use crate::kernel::program::GRID_BINDING;
-use crate::kernel::program::GRID_BYTES;
 use crate::kernel::program::Kernel;
-use crate::memory::mapping::Access;
-use crate::memory::mapping::Mapping;
 use crate::shader::profile::Profile;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::gates::BATCH;
 use crate::vulkan::gates::CHAIN;
 use crate::vulkan::gates::Fate;
 use crate::vulkan::gates::Gates;
+use crate::vulkan::grids::Grids;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
 use crate::vulkan::info::Info;
@@ -29,7 +24,6 @@ use crate::vulkan::options::Executor;
 use crate::vulkan::options::Options;
 use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::pipeline::Pipeline;
-use crate::vulkan::pipeline::anonymous;
 use crate::vulkan::raw::commands::Groups;
 use crate::vulkan::raw::commands::Place;
 use crate::vulkan::raw::commands::Slot;
@@ -76,51 +70,6 @@ pub struct Driver {
     /// What guests are told of it.
     told: Box<Told>,
     pub(super) gpu: Arc<Gpu>,
-}
-
-/// Memory that tells kernels the grid: a record for each dispatch of each slot, which is written while nothing runs in it.
-pub(super) struct Grids {
-    mapping: Arc<Mapping>,
-    memory: Import,
-    stride: u64,
-}
-
-impl Grids {
-    fn new(gpu: &Arc<Gpu>) -> Result<Self, VulkanError> {
-        let Limits { binding_alignment, import_alignment, .. } = gpu.limits;
-        let stride = GRID_BYTES.next_multiple_of(binding_alignment.max(4));
-        let length = (stride * (IN_FLIGHT * CHAIN) as u64).next_multiple_of(import_alignment.max(4096));
-        let mapping = anonymous(length)?;
-        let memory = Import::new(gpu, &HostRange::whole(&mapping, Access::ReadWrite))?;
-        Ok(Self { mapping, memory, stride })
-    }
-
-    /// Has the kernel that runs next in slot `slot`, as number `index` of its submission, told this grid.
-    pub(super) fn tell(&self, slot: usize, index: usize, grid: [u32; 3]) -> Result<Place, VulkanError> {
-        let offset = (slot * CHAIN + index) as u64 * self.stride;
-        let record = self.mapping.slice(offset, GRID_BYTES);
-        let place = record.and_then(|record| {
-            let [x, y, z] = grid.map(u32::to_ne_bytes);
-            record.copy_from(&[x, y, z].concat());
-            if let Some(staging) = self.memory.staging() {
-                staging.refresh(offset, GRID_BYTES).ok()?;
-            }
-            let (buffer, offset) = self.memory.window(offset, GRID_BYTES)?;
-            let (point, kind) = (BindingPoint::plain(GRID_BINDING), BufferKind::Storage);
-            let buffer = Arc::clone(buffer);
-            Some(Place { point, kind, buffer, offset, length: GRID_BYTES, view: None })
-        });
-        place.ok_or_else(|| VulkanError::Import {
-            length: GRID_BYTES,
-            offset,
-            reason: "it has no record for this dispatch".to_owned(),
-        })
-    }
-
-    /// Whether the device has a copy of it.
-    pub(super) fn is_copied(&self) -> bool {
-        self.memory.staging().is_some()
-    }
 }
 
 impl Driver {

@@ -36,6 +36,7 @@ pub mod check;
 pub mod driver;
 pub mod error;
 pub mod gates;
+mod grids;
 pub mod import;
 pub mod info;
 pub mod local;

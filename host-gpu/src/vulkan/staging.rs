@@ -157,9 +157,8 @@ impl Staging {
             let start = self.start + page * PAGE;
             let host = self.mapping.slice(start, PAGE).ok_or_else(|| self.outside(start, PAGE))?;
             for Range { start, end } in changed(&before, &now) {
-                if let Ok(part) = host.subslice(start, end - start) {
-                    part.copy_from(&now[start..end]);
-                }
+                let part = host.subslice(start, end - start);
+                part.map_err(|_| self.outside(page * PAGE, PAGE))?.copy_from(&now[start..end]);
             }
         }
         Ok(())

@@ -316,7 +316,7 @@ impl Kernels<'_> {
         text: String,
     ) -> Option<GuestProcess> {
         let slot = &self.vm.engines[at.index()];
-        // Those that were compiled before come before all of these, and are nobody's fault now.
+        // Kernels that are compiled again come before all of these. None is refused for one of them.
         let oldest = slot.oldest_kernel().filter(|_| slot.rebuilding.is_empty());
         let of = oldest.map(|(kernel, pending)| (kernel, pending.origin.context));
         if let Some((kernel, _)) = of {

@@ -154,7 +154,7 @@ pub struct EngineSlot {
     pub rebuilding: BTreeSet<(u64, u64)>,
     /// Kernels that it compiles.
     pub compiling: PendingKernels,
-    /// Kernels that its process may be at, and nobody waits for any more.
+    /// Kernels that its process may yet compile, and whose CREATE_KERNEL was answered: their device was lost or ended.
     pub abandoned: PendingKernels,
     /// Kernels that its process is to forget and may know yet, whose ends are waited for.
     pub forgetting: BTreeSet<(u64, u64)>,
