@@ -7,7 +7,8 @@
 #   tested             runs tests, keeps their results for `cargo ci conformance`
 #   times              verdict and seconds of each stage, in one line
 #   make_room          removes what a stage has built, where the disk is short
-#   short_stages       everything that ci/test runs
+#   all_but            tests that are not in a list
+#   short_stages       everything that ci/test runs, with the tests that are named
 #   sum_up             the last lines: what failed, and the count of all tests
 #
 # Nothing is built after a failed set-up or build; otherwise all stages run, so that one run tells all that is wrong.
@@ -96,6 +97,12 @@ counted() {
 # NAME=VALUE, for the tests that `tested` runs.
 test_environment=()
 
+# Tests wait for about a third of their time, for processes and time limits.
+test_threads=$((($(nproc) * 3 + 1) / 2))
+
+# Nextest's expression for all tests but those of a list.
+all_but() { printf 'all()' && sed -n 's/^[a-z].*/ - test(=&)/p' "$1" | tr -d '\n'; }
+
 # Runs tests with cargo-nextest, and keeps what it reports for `cargo ci conformance`; the first argument names the mode, one word:
 # results of different modes do not stand in for one another. What the array
 # test_environment holds is set for nextest alone.
@@ -103,7 +110,7 @@ tested() {
     local mode=$1 verdict=0 report=$PWD/target/nextest/ci/junit.xml
     shift
     rm -f "$report"
-    env "${test_environment[@]}" cargo nextest run --profile ci "$@" || verdict=$?
+    env "${test_environment[@]}" cargo nextest run --profile ci --test-threads "$test_threads" "$@" || verdict=$?
     # Without a report nothing ran.
     [ -f "$report" ] || return 1
     cargo ci record "$mode" "$report" | tee "$scratch/recorded" || verdict=1
@@ -117,8 +124,9 @@ loom() {
     tested loom --package campanile-protocol --release --lib loom
 }
 
-# What ci/test runs. Fails, after the last lines, where nothing could be built.
+# What ci/test runs, with the tests of an expression of nextest's. Fails, after the last lines, where nothing could be built.
 short_stages() {
+    local tests=$1
     stage setup ci/setup || { sum_up || true; exit 1; }
     # shellcheck source=/dev/null
     . .cache/vulkan/env
@@ -129,7 +137,7 @@ short_stages() {
     stage build cargo build --workspace --all-targets || { sum_up || true; exit 1; }
     stage checks cargo ci all || true
     cargo ci results
-    stage test tested default --workspace || true
+    stage test tested default --workspace -E "$tests" || true
     # Examples in documentation, which nextest leaves to cargo.
     stage examples counted cargo test --workspace --doc || true
     stage loom loom || true

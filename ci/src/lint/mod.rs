@@ -7,6 +7,7 @@
 //!         ├─▶ log_limits    threads of a VM log within its limit
 //!         ├─▶ ids           what names one thing has a type of its own
 //!         ├─▶ folders       a folder is one noun, and its mod.rs is a map
+//!         ├─▶ long_tests    what ci/test leaves out are tests
 //!         └─▶ places        nothing names the machine it was written on
 //! ```
 //!
@@ -16,6 +17,7 @@ pub mod folders;
 pub mod ids;
 pub mod imports;
 pub mod log_limits;
+pub mod long_tests;
 pub mod places;
 pub mod todo;
 pub mod unsafe_list;
@@ -32,6 +34,7 @@ pub fn check(tree: &Tree, root: &Path) -> Vec<Finding> {
     findings.extend(imports::check(tree));
     findings.extend(todo::check(tree));
     findings.extend(log_limits::check(tree));
+    findings.extend(long_tests::check(tree));
     findings.extend(folders::check(tree));
     findings.extend(ids::check(tree));
     findings.extend(places::check(tree, &places::of_this_machine(root)));
