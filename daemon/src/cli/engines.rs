@@ -23,6 +23,7 @@ use crate::host::engines::CODE_MIB;
 use crate::host::local_choice::LocalChoice;
 use crate::host::tracking::TrackingChoice;
 use crate::vgpu::doorbells::modes::DoorbellModes;
+use crate::vgpu::vulkan_devices::VulkanDevices;
 
 /// Whether engines have a spare process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -109,9 +110,10 @@ pub struct EngineArguments {
     /// Which policy says what runs next.
     #[command(flatten)]
     pub scheduling: SchedulingArguments,
-    /// Use the Vulkan device whose name contains this.
-    #[arg(long, value_name = "TEXT")]
-    pub vulkan_device: Option<String>,
+    /// Use the Vulkan device whose name contains this; TEXT#2 is the second of those. TEXT,TEXT… is one for each of the linked adapters
+    /// (--engines), of one model and driver unless --gpu-profile is a named one.
+    #[arg(long, value_name = "TEXT[,TEXT…]")]
+    pub vulkan_device: Option<VulkanDevices>,
     /// What of that device guests see, and may use: host (all of it; such a vGPU moves to the same device and driver only) or campanile-1
     /// (what drivers have in common, under a name of its own: such a vGPU moves to any device that has it).
     #[arg(long, value_name = "PROFILE", default_value_t)]
@@ -179,7 +181,7 @@ impl EngineArguments {
             arguments.extend(["--notify".into(), nodes.to_string().into()]);
         }
         if let Some(device) = &self.vulkan_device {
-            arguments.extend(["--vulkan-device".into(), device.into()]);
+            arguments.extend(["--vulkan-device".into(), device.to_string().into()]);
         }
         if self.gpu_profile != GpuProfile::Host {
             arguments.extend(["--gpu-profile".into(), self.gpu_profile.to_string().into()]);

@@ -50,7 +50,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
             code_mib: engine.code_cache,
             sandbox: !engine.no_sandbox,
             local: engine.local_memory,
-            vulkan_device: engine.vulkan_device.clone(),
+            vulkan_devices: engine.vulkan_device.clone().unwrap_or_default(),
             profile: engine.gpu_profile,
             program: engine_program(engine)?,
         },

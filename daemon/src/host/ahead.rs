@@ -52,25 +52,25 @@ pub(super) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// What an engine of this node opens for a vGPU with this profile. The rest is known when its device is restored.
-    fn message(&self, node: NodeKind, profile: GpuProfile) -> Start {
+    /// What this engine opens for a vGPU with this profile. The rest is known when its device is restored.
+    fn message(&self, at: EngineAddress, profile: GpuProfile) -> Start {
         let engines = &self.options.engines;
         Start {
-            node,
+            node: at.node,
             vram_bytes: 0,
             table_bytes: 0,
             spin_microseconds: 0,
             slice_microseconds: u64::try_from(engines.slice.as_micros()).unwrap_or(u64::MAX),
             sandbox: engines.sandbox,
             policy: self.options.scheduling.policy.to_string(),
-            vulkan_device: engines.vulkan_device.clone(),
+            vulkan_device: engines.vulkan_devices.of(at.engine).map(str::to_owned),
             profile,
             tracking: self.tracking,
             local: match self.local {
                 LocalPlace::Host => Local::Host,
                 LocalPlace::Device => Local::Device(LocalMemory::default()),
             },
-            code_mib: if node == NodeKind::Compute { code_mib(self.options) } else { 0 },
+            code_mib: if at.node == NodeKind::Compute { code_mib(self.options) } else { 0 },
             is_ahead: true,
         }
     }
@@ -151,7 +151,7 @@ impl Opening<'_> {
         if Instant::now() >= until || !has_room(&fs::read_to_string(MEMORY).unwrap_or_default()) {
             return None;
         }
-        let started = Ahead::start(program, &self.message(at.node, *profile));
+        let started = Ahead::start(program, &self.message(at, *profile));
         started.inspect_err(|error| log::warn!("{}: {at} engine: {error}", program.owner)).ok()
     }
 }

@@ -197,6 +197,9 @@ fn of_daemon(options: &HostOptions, object: &mut impl FnMut(&'static str, String
     if engines.count == 0 || usize::from(engines.count) > MAX_ENGINES {
         object("engines", format!("{} engines; 1 to {MAX_ENGINES} are possible", engines.count));
     }
+    if let Some(why) = engines.vulkan_devices.objection(engines.count) {
+        object("vulkan-device", why);
+    }
     if let (Some(Address::Tcp(metrics)), Some(web)) = (&options.metrics, &options.web)
         && metrics == web
     {

@@ -8,6 +8,7 @@ use campanile_protocol::named_profile::GpuProfile;
 
 use super::local_choice::LocalChoice;
 use crate::vgpu::doorbells::modes::DoorbellModes;
+use crate::vgpu::vulkan_devices::VulkanDevices;
 
 /// MiB of compiled code where the operator says nothing: some thousand kernels of 10 KB, or some hundred of the largest.
 pub const CODE_MIB: u32 = 32;
@@ -36,9 +37,9 @@ pub struct EngineOptions {
     pub sandbox: bool,
     /// Where local memory lies.
     pub local: LocalChoice,
-    /// Part of the name of the Vulkan device.
-    pub vulkan_device: Option<String>,
-    /// What of that device guests see, and may use, where their vGPU says nothing else.
+    /// The Vulkan devices of the adapters.
+    pub vulkan_devices: VulkanDevices,
+    /// What of those devices guests see, and may use, where their vGPU says nothing else.
     pub profile: GpuProfile,
     /// What engines are started from.
     pub program: Program,
@@ -58,7 +59,7 @@ impl EngineOptions {
             code_mib: CODE_MIB,
             sandbox: true,
             local: LocalChoice::Host,
-            vulkan_device: None,
+            vulkan_devices: VulkanDevices::default(),
             profile: GpuProfile::Host,
             program,
         }

@@ -13,6 +13,7 @@ use campanile_host_gpu::sched::parameters::Settings;
 
 use super::endpoints::make_endpoint;
 use super::error::HostError;
+use super::linked::Machine;
 use super::local_choice::LocalPlace;
 use super::options::FrontOptions;
 use super::options::HostOptions;
@@ -41,7 +42,6 @@ use crate::operator::held::Held;
 use crate::operator::vgpu;
 use crate::sched::meter::Meters;
 use crate::sched::thread::Supervisor;
-use crate::vgpu::config::Compute;
 use crate::vgpu::config::Config;
 use crate::vgpu::config::Current;
 use crate::vgpu::control::orders::Orders;
@@ -65,7 +65,7 @@ pub(super) struct Ground {
     /// What the threads of a front may reach.
     pub(super) reach: Reach,
     pub(super) supervisor: Arc<Supervisor>,
-    pub(super) compute: Compute,
+    pub(super) machine: Machine,
     pub(super) tracking: Method,
     /// Where local memory lies.
     pub(super) local: LocalPlace,
@@ -216,7 +216,7 @@ impl Ground {
             (LocalPlace::Device, _) => {}
         }
         let program = options.engines.program.of(&vgpu.name, held.containment.clone());
-        let device = options.engines.vulkan_device.clone();
+        let device = options.engines.vulkan_devices.of(0).map(str::to_owned);
         let allocated = allocate_local(&program, device, options.engines.sandbox, bytes)?;
         let failed = |reason: String| {
             let mib = bytes.div_ceil(1 << 20);
@@ -238,7 +238,7 @@ impl Ground {
         let [compute_timeout, copy_timeout] = options.timeouts;
         let normal_share = options.scheduling.normal_share;
         let profile = options.profile_of(vgpu);
-        let compute = self.compute.under(profile).map_err(|why| HostError::Vgpu {
+        let compute = self.machine.under(profile).map_err(|why| HostError::Vgpu {
             name: vgpu.name.clone(),
             source: format!("gpu-profile {profile}: {why}").into(),
         })?;
@@ -261,7 +261,7 @@ impl Ground {
             meters: Arc::clone(meters),
             sandbox: options.engines.sandbox,
             window: options.window && vgpu.front == FrontOptions::Gpu,
-            vulkan_device: options.engines.vulkan_device.clone(),
+            vulkan_devices: options.engines.vulkan_devices.clone(),
             launcher: match self.inheritance.opened(&vgpu.name) {
                 Some((_, opened)) => opened,
                 None => Arc::new(options.engines.program.of(&vgpu.name, held.containment.clone())),

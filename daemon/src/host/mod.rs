@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Host ─┬─ supervisor (one thread)
-//!         ├─ probe: can this machine compute, and note what engines write?
+//!         ├─ probe: can this machine compute, on the device of each linked adapter, and note what engines write?
 //!         └─ premises: vGPU a, b, …, which come, change and go: a socket each ─▶ connection thread, queue worker ─▶ session ─▶ engines
 //! ```
 
@@ -19,6 +19,7 @@ mod ground;
 mod heartbeat;
 pub mod holding;
 pub mod keeper;
+mod linked;
 pub mod local_choice;
 mod local_memory;
 pub mod options;

@@ -20,6 +20,7 @@ use super::error::HostError;
 use super::ground::Ground;
 use super::heartbeat::Heartbeat;
 use super::holding::Holding;
+use super::linked::Machine;
 use super::local_choice::LocalPlace;
 use super::local_memory::decide;
 use super::options::HostOptions;
@@ -132,13 +133,14 @@ impl Host {
         let beat = move || Heartbeat::start(&its);
         let heartbeat = confiner.within(Role::Schedule, &reach(Role::Schedule), beat)??;
         let (probed, holding) = settle_accounts(&options);
-        let (compute, computes_on_gpu) = probed?;
         let probe = probe_program(&options, &holding);
-        match &compute {
-            Compute::Available(device) => log::info!("compute node: {}", device.name),
-            Compute::Refused(reason) => log::warn!("no compute node, only copies: {reason}"),
+        let devices = &options.engines.vulkan_devices;
+        let (machine, computes_on_gpu) = Machine::find(probed?, devices, &probe, options.engines.sandbox)?;
+        machine.devices().for_each(|device| log::info!("compute node: {}", device.name));
+        if let Compute::Refused(reason) = machine.first() {
+            log::warn!("no compute node, only copies: {reason}");
         }
-        let local = decide(options.engines.local, &compute, &options).map_err(HostError::Options)?;
+        let local = decide(options.engines.local, machine.first(), &options).map_err(HostError::Options)?;
         if local == LocalPlace::Device {
             log::info!("local memory is the device's own");
         }
@@ -176,7 +178,7 @@ impl Host {
             reach: reach(Role::Front),
             confiner: Arc::clone(&confiner),
             supervisor,
-            compute: compute.clone(),
+            machine: machine.clone(),
             tracking,
             local,
             reports,
@@ -234,6 +236,7 @@ impl Host {
         open_sockets::close_others();
         let vgpus = premises.handles();
         let (_premises, _heartbeat) = (Open(premises), heartbeat);
+        let compute = machine.first().clone();
         Ok(Self { control, status, vgpus, _premises, _heartbeat, metrics, web, arrivals, compute })
     }
 }
@@ -297,7 +300,11 @@ fn settle_accounts(options: &HostOptions) -> (io::Result<(Compute, bool)>, Holdi
     let with = |accounts: &Accounts| Holding { accounts: accounts.clone(), ..options.holding.clone() };
     let start = |accounts: &Accounts| {
         let program = probe_program(options, &with(accounts));
-        probe_compute(&program, options.engines.vulkan_device.clone(), options.engines.sandbox)
+        probe_compute(
+            &program,
+            options.engines.vulkan_devices.of(0).map(str::to_owned),
+            options.engines.sandbox,
+        )
     };
     let reason = |probed: &io::Result<(Compute, bool)>| match probed {
         Ok((Compute::Available(_), _)) => None,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use campanile_host_gpu::adapter::copy_process::CopyOptions;
 use campanile_host_gpu::adapter::launcher::Launcher;
 use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::address::node_index;
 use campanile_host_gpu::engine::message::Local;
 use campanile_host_gpu::engine::message::NodeKind;
@@ -35,6 +36,7 @@ use super::tdr::policy::Policy;
 use super::tdr::reports::Clerk;
 use super::tdr::reports::Reports;
 use super::tdr::standing::Standing;
+use super::vulkan_devices::VulkanDevices;
 use crate::ledger::keeping::Ledger;
 use crate::sched::meter::Meters;
 use crate::sched::share::Share;
@@ -123,9 +125,9 @@ pub struct Config {
     pub sandbox: bool,
     /// Whether the front-end is offered a window onto video memory.
     pub window: bool,
-    /// Part of the name of the Vulkan device, or none for the best.
-    pub vulkan_device: Option<String>,
-    /// What of that device its guests see, and may use.
+    /// The Vulkan devices of its adapters.
+    pub vulkan_devices: VulkanDevices,
+    /// What of those devices its guests see, and may use.
     pub profile: GpuProfile,
     /// What starts engines: their program, or what stands in for it in tests.
     pub launcher: Arc<dyn Launcher>,
@@ -204,24 +206,24 @@ impl Config {
         let device = Arc::clone(self.local.as_ref()?);
         let options = CopyOptions {
             local: described(&device, self.vram_bytes, self.account.quota().max),
-            vulkan_device: self.vulkan_device.clone(),
+            vulkan_device: self.vulkan_devices.of(0).map(str::to_owned),
             sandbox: self.sandbox,
             policy: self.scheduler.to_string(),
         };
         Some(LocalPort { device, launcher: Arc::clone(&self.launcher), options })
     }
 
-    /// The first message to an engine of `node`.
-    pub fn start_message(&self, node: NodeKind, table_bytes: u64) -> Start {
+    /// The first message to an engine.
+    pub fn start_message(&self, at: EngineAddress, table_bytes: u64) -> Start {
         Start {
-            node,
+            node: at.node,
             vram_bytes: VideoMemory::file_bytes_of(self.vram_bytes),
             table_bytes,
             spin_microseconds: u64::try_from(self.spin.as_micros()).unwrap_or(u64::MAX),
             slice_microseconds: u64::try_from(self.slice.as_micros()).unwrap_or(u64::MAX),
             sandbox: self.sandbox,
             policy: self.scheduler.to_string(),
-            vulkan_device: self.vulkan_device.clone(),
+            vulkan_device: self.vulkan_devices.of(at.engine).map(str::to_owned),
             profile: self.profile,
             tracking: self.tracking,
             // As much as comes along.
@@ -239,6 +241,7 @@ mod tests {
     use std::time::Duration;
 
     use campanile_host_gpu::dirty::method::Method;
+    use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::message::NodeKind;
     use campanile_host_gpu::sched::choice::Choice;
     use campanile_protocol::named_profile::GpuProfile;
@@ -261,22 +264,27 @@ mod tests {
             slice: Duration::from_micros(4321),
             sandbox: false,
             scheduler: policy,
-            vulkan_device: Some("a card".to_owned()),
+            vulkan_devices: "a card,another".parse().unwrap(),
             profile: GpuProfile::Campanile1,
             tracking: Method::BoundRanges,
             ..config()
         };
-        for node in [NodeKind::Compute, NodeKind::Copy] {
-            let start = config.start_message(node, 8192);
-            assert_eq!((start.node, start.table_bytes), (node, 8192));
+        for at in EngineAddress::all(2) {
+            let start = config.start_message(at, 8192);
+            assert_eq!((start.node, start.table_bytes), (at.node, 8192));
             assert!(start.vram_bytes > config.vram_bytes, "save areas lie behind it");
             assert_eq!((start.spin_microseconds, start.slice_microseconds), (1234, 4321));
             assert_eq!((start.policy.as_str(), start.sandbox), ("strict-priority", false));
-            assert_eq!(start.vulkan_device.as_deref(), Some("a card"));
+            let device = ["a card", "another"][usize::from(at.engine)];
+            assert_eq!(start.vulkan_device.as_deref(), Some(device));
             assert_eq!(start.profile, GpuProfile::Campanile1);
             assert_eq!(start.tracking, Method::BoundRanges);
         }
-        assert!(super::Config { sandbox: true, ..config }.start_message(NodeKind::Copy, 0).sandbox);
+        assert!(
+            super::Config { sandbox: true, ..config }
+                .start_message(EngineAddress::new(0, NodeKind::Copy), 0)
+                .sandbox
+        );
     }
 
     #[test]

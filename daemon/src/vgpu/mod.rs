@@ -58,3 +58,4 @@ pub mod tdr;
 pub(crate) mod testing;
 pub mod timer;
 pub mod vm;
+pub mod vulkan_devices;

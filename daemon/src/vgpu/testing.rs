@@ -53,6 +53,7 @@ use super::tdr::policy::Policy;
 use super::tdr::reports::Clerk;
 use super::tdr::reports::Reports;
 use super::tdr::standing::Standing;
+use super::vulkan_devices::VulkanDevices;
 use crate::ids::GuestProcess;
 use crate::migration::state;
 use crate::sched::awake::Awake;
@@ -89,7 +90,7 @@ pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
         d3_after: None,
         sandbox: true,
         window: true,
-        vulkan_device: None,
+        vulkan_devices: VulkanDevices::default(),
         profile: GpuProfile::Host,
         launcher: Arc::new(Program::new(PathBuf::from("/nonexistent/campanile"), Vec::new())),
         compute: Compute::on("a device"),

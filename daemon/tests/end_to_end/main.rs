@@ -29,6 +29,7 @@ mod kernel_floods;
 mod kernel_names;
 mod kernel_waits;
 mod linked;
+mod linked_devices;
 mod linked_resets;
 mod lm_aborted;
 mod lm_brownout;

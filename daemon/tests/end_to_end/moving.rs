@@ -45,6 +45,7 @@ use campanile_daemon::vgpu::tdr::policy::Policy;
 use campanile_daemon::vgpu::tdr::reports::Clerk;
 use campanile_daemon::vgpu::tdr::reports::Reports;
 use campanile_daemon::vgpu::tdr::standing::Standing;
+use campanile_daemon::vgpu::vulkan_devices::VulkanDevices;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::event::Event;
@@ -277,7 +278,7 @@ impl Moving {
             d3_after: shape.d3_after,
             sandbox: true,
             window: true,
-            vulkan_device: None,
+            vulkan_devices: VulkanDevices::default(),
             profile: GpuProfile::Host,
             launcher: Arc::new(Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), vulkan())),
             compute: Compute::on("whatever there is"),

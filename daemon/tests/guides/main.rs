@@ -33,7 +33,7 @@ const RUNNERS: [(&str, &str); 7] = [
 ];
 
 /// What no machine of the tests has; the guides say that these commands were not tried so.
-const NEEDS: [&str; 2] = ["incus", "proxmox"];
+const NEEDS: [&str; 3] = ["incus", "proxmox", "two-gpus"];
 
 /// The pages with blocks that run here, each with a test of its own.
 macro_rules! pages_that_run {

@@ -9,6 +9,7 @@ use campanile_protocol::profile::Profile as Told;
 
 use crate::kernel::program::Kernel;
 use crate::shader::profile::Profile;
+use crate::vulkan::device_name::DeviceName;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::gates::BATCH;
 use crate::vulkan::gates::CHAIN;
@@ -362,10 +363,10 @@ fn choose(candidates: Vec<Candidate>, options: &Options) -> Result<Candidate, Vu
         return Err(VulkanError::NoDevice);
     }
     let names: Vec<String> = candidates.iter().map(|c| c.info.name.clone()).collect();
-    let wanted = options.name.as_deref().unwrap_or_default().to_lowercase();
-    let named: Vec<Candidate> =
-        candidates.into_iter().filter(|c| c.info.name.to_lowercase().contains(&wanted)).collect();
+    let wanted = options.name.as_deref().unwrap_or_default();
+    let named = DeviceName::new(wanted).pick(candidates, |candidate| &candidate.info.name);
     if named.is_empty() {
+        let wanted = wanted.to_owned();
         return Err(VulkanError::NoDeviceOfThatName { wanted, found: names.join(", ") });
     }
     let (mut suitable, unsuitable): (Vec<_>, Vec<_>) = named.into_iter().partition(|c| c.missing.is_empty());

@@ -25,9 +25,9 @@ pub enum VulkanError {
     )]
     NoDevice,
     /// No device has the name that was asked for.
-    #[error("no Vulkan device has `{wanted}` in its name: there are {found}")]
+    #[error("no Vulkan device is called `{wanted}`: there are {found}")]
     NoDeviceOfThatName {
-        /// The part of a name that was asked for.
+        /// What was asked for, a part of a name, perhaps with a number.
         wanted: String,
         /// The names of what there is.
         found: String,

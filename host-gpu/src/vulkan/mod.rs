@@ -33,6 +33,7 @@
 
 pub mod chain;
 pub mod check;
+pub mod device_name;
 pub mod driver;
 pub mod error;
 pub mod gates;

@@ -28,7 +28,7 @@ impl Executor {
 /// the process that starts this one sets.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Only a device whose name contains this, any case.
+    /// Only a device that this means, as a [`DeviceName`](crate::vulkan::device_name::DeviceName).
     pub name: Option<String>,
     /// The kind to take where there is one. Others follow in the order discrete, integrated, virtual, CPU.
     pub prefer: Option<Kind>,

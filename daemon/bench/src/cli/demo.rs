@@ -265,8 +265,12 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             // This process loads the driver, too.
             vulkan_environment::enter(measure.engine.vulkan_driver.as_deref())?;
             let (rounds, small) = if measure.quick { (5, true) } else { (21, false) };
-            let (settings, name) = (measure.engine.to_arguments(), measure.engine.vulkan_device.as_deref());
-            show(&gpu::measure(&settings, name, gpu::Effort { rounds, small })?, &watch, measure.json)
+            let name = measure.engine.vulkan_device.as_ref().and_then(|devices| devices.of(0));
+            show(
+                &gpu::measure(&measure.engine.to_arguments(), name, gpu::Effort { rounds, small })?,
+                &watch,
+                measure.json,
+            )
         }
         Figure::Continuity => {
             let rounds = if measure.quick { 3 } else { 5 };

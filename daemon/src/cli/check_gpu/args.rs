@@ -13,7 +13,7 @@ pub struct CheckGpuArguments {
     /// Vulkan driver manifest (JSON) to use instead of the system's.
     #[arg(long, value_name = "FILE", env = "CAMPANILE_VULKAN_DRIVER")]
     pub vulkan_driver: Option<PathBuf>,
-    /// Look only at devices whose name contains this.
+    /// Look only at devices whose name contains this; TEXT#2 is the second of those.
     #[arg(long, value_name = "TEXT")]
     pub vulkan_device: Option<String>,
     /// Measure nothing, and leave out the self-test.

@@ -7,6 +7,7 @@ use campanile_host_gpu::vulkan::check::devices::Devices;
 use campanile_host_gpu::vulkan::check::devices::Found;
 use campanile_host_gpu::vulkan::check::figures;
 use campanile_host_gpu::vulkan::check::trial;
+use campanile_host_gpu::vulkan::device_name::DeviceName;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::error::VulkanError;
 use campanile_host_gpu::vulkan::info::Handle;
@@ -51,10 +52,11 @@ fn check(name: Option<&str>, measures: bool) -> Report {
     };
     let notes_stores = Guard::new().is_ok();
     let found = devices.found();
-    let wanted = name.unwrap_or_default().to_lowercase();
-    let named = |found: &Found| found.info.name.to_lowercase().contains(&wanted);
-    let chosen = found.iter().enumerate().filter(|(_, found)| named(found));
+    let wanted = name.unwrap_or_default().to_owned();
+    let all: Vec<(usize, &Found)> = found.iter().enumerate().collect();
+    let chosen = DeviceName::new(&wanted).pick(all, |(_, found)| &found.info.name);
     let reports: Vec<DeviceReport> = chosen
+        .into_iter()
         .map(|(index, found)| {
             let mut report = DeviceReport::new(found, notes_stores);
             if report.missing.is_empty() {

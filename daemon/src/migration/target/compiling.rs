@@ -23,6 +23,7 @@ use campanile_host_gpu::adapter::code_log::CodeLog;
 use campanile_host_gpu::adapter::compile_process::CompileProcess;
 use campanile_host_gpu::adapter::compile_process::KernelText;
 use campanile_host_gpu::adapter::launcher::Launcher;
+use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Start;
 use campanile_host_gpu::event::Event;
@@ -66,7 +67,7 @@ impl Compiler {
         compiles.then(|| Self {
             name: config.name.clone(),
             launcher: Arc::clone(&config.launcher),
-            start: config.start_message(NodeKind::Compute, 0),
+            start: config.start_message(EngineAddress::new(0, NodeKind::Compute), 0),
             code_mib: config.code_mib,
             limit: config.policy.compile_timeout,
             budget: Arc::clone(&config.budget),

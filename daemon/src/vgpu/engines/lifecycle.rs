@@ -191,7 +191,7 @@ impl Lifecycle<'_> {
     }
 
     fn start_engine(&mut self, at: EngineAddress) -> io::Result<()> {
-        let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
+        let start = self.vm.config.start_message(at, self.vm.memory.tables.mapping().len());
         let code = self.vm.engines[at.index()].kept.as_ref().map(KeptCode::log);
         let memory = engine_memory(
             &self.vm.memory.allocations,
@@ -300,7 +300,7 @@ impl Lifecycle<'_> {
 
     /// Starts a process ahead: its driver is open when it is told to begin, and until then it touches nothing.
     pub(in crate::vgpu) fn start_spare(&mut self, at: EngineAddress) {
-        let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
+        let start = self.vm.config.start_message(at, self.vm.memory.tables.mapping().len());
         let code = self.vm.engines[at.index()].kept.as_ref().map(KeptCode::log);
         let memory = engine_memory(
             &self.vm.memory.allocations,
@@ -338,7 +338,7 @@ impl Lifecycle<'_> {
     /// Starts the next process, and puts into its outbox what it has to know before it may run. Kernels that were compiled are compiled
     /// again; those that were the reason for the end of the last one are refused before.
     pub(in crate::vgpu) fn start_next_process(&mut self, at: EngineAddress) -> std::io::Result<()> {
-        let start = self.vm.config.start_message(at.node, self.vm.memory.tables.mapping().len());
+        let start = self.vm.config.start_message(at, self.vm.memory.tables.mapping().len());
         let code = self.vm.engines[at.index()].kept.as_ref().map(KeptCode::log);
         let memory = engine_memory(
             &self.vm.memory.allocations,

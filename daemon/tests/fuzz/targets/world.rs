@@ -27,6 +27,7 @@ use campanile_daemon::vgpu::tdr::policy::Policy;
 use campanile_daemon::vgpu::tdr::reports::Clerk;
 use campanile_daemon::vgpu::tdr::reports::Reports;
 use campanile_daemon::vgpu::tdr::standing::Standing;
+use campanile_daemon::vgpu::vulkan_devices::VulkanDevices;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::log_limit::LogLimit;
@@ -74,7 +75,7 @@ pub(crate) fn config((vram_bytes, max): (u64, u64)) -> Arc<Config> {
         d3_after: None,
         sandbox: true,
         window: true,
-        vulkan_device: None,
+        vulkan_devices: VulkanDevices::default(),
         profile: GpuProfile::Host,
         launcher: Arc::new(Program::new(PathBuf::from("/nowhere/campanile"), Vec::new())),
         compute: Compute::on("whatever there is"),
