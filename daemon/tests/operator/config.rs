@@ -108,6 +108,11 @@ fn what_no_daemon_could_serve_is_told_and_counted() {
     let long = "n".repeat(65);
     for (config, place, why) in [
         ("spin = -5\n".to_owned(), ":1:8: ", "spin: \"-5\" is not possible; a whole number"),
+        (
+            format!("engines = 3\nvulkan-device = \"a,b\"\n{}", vgpu("a")),
+            ":2:1: ",
+            "vulkan-device: 2 devices for 3 linked adapters (engines); one for all is possible, or one for each",
+        ),
         ("spin = 99999999999999999999\n".to_owned(), ":1:8: ", "99999999999999999999 is too large"),
         ("vram = \"64M\"\ncontrol = \"@/c\"\n".to_owned(), ":1:1: ", "there is none"),
         (
