@@ -16,7 +16,6 @@
 //! brought, so no copy meets a kernel.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -47,14 +46,59 @@ pub(super) struct Staging {
 }
 
 /// What of the range the device has now.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Held {
-    /// A bit for each page that was brought.
-    pages: Vec<u64>,
-    /// First page and count of what was asked for: where bits are set.
+    /// Those that were brought.
+    here: Pages,
+    /// Those that kernels may write.
+    written: Pages,
+    /// First page and count of what was asked for: what is in a set is in one of these.
     runs: Vec<(u64, u64)>,
     /// Pages that kernels may write, as they were brought.
     before: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// Pages of the range, a bit each: a slice of a dispatch that binds much asks for all of it again.
+#[derive(Debug, Clone)]
+struct Pages(Vec<u64>);
+
+impl Pages {
+    /// None of so many.
+    fn none(count: u64) -> Self {
+        Self(vec![0; usize::try_from(count.div_ceil(64)).unwrap_or_default()])
+    }
+
+    /// Adds `count` pages from `first` on, which there are, and calls `new` with each that was not there. Whether there was any.
+    fn add<E>(
+        &mut self,
+        first: u64,
+        count: u64,
+        mut new: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let mut is_new = false;
+        for (index, mask) in masks(first, count) {
+            let Some(word) = self.word(index) else { continue };
+            let mut missing = mask & !*word;
+            is_new |= missing != 0;
+            while missing != 0 {
+                new(index * 64 + u64::from(missing.trailing_zeros()))?;
+                missing &= missing - 1;
+            }
+            *word |= mask;
+        }
+        Ok(is_new)
+    }
+
+    /// Takes `count` pages from `first` on out of it.
+    fn remove(&mut self, first: u64, count: u64) {
+        for (index, mask) in masks(first, count) {
+            self.word(index).into_iter().for_each(|word| *word &= !mask);
+        }
+    }
+
+    fn word(&mut self, index: u64) -> Option<&mut u64> {
+        usize::try_from(index).ok().and_then(|index| self.0.get_mut(index))
+    }
 }
 
 impl Staging {
@@ -73,8 +117,9 @@ impl Staging {
             return Err(refused(format!("the length must be a multiple of {PAGE}")));
         }
         let memory = Arc::new(Memory::allocate_shared(gpu, length)?);
-        let words = usize::try_from((length / PAGE).div_ceil(64)).unwrap_or_default();
-        let held = Mutex::new(Held { pages: vec![0; words], ..Held::default() });
+        let none = Pages::none(length / PAGE);
+        let held =
+            Mutex::new(Held { here: none.clone(), written: none, runs: Vec::new(), before: BTreeMap::new() });
         Ok(Self { mapping: Arc::clone(mapping), start, length, memory, held })
     }
 
@@ -106,30 +151,18 @@ impl Staging {
     pub(super) fn bring(&self, offset: u64, length: u64, writes: bool) -> Result<(), VulkanError> {
         let end = offset.checked_add(length).filter(|end| *end <= self.length);
         let end = end.ok_or_else(|| self.outside(offset, length))?.div_ceil(PAGE);
-        let (first, held) = (offset / PAGE, &mut *self.held());
-        let mut is_new = false;
-        for (index, mask) in masks(first, end - first) {
-            let word = usize::try_from(index).ok().and_then(|index| held.pages.get_mut(index));
-            let word = word.ok_or_else(|| self.outside(offset, length))?;
-            let mut missing = mask & !*word;
-            is_new |= missing != 0;
-            while missing != 0 {
-                self.refresh((index * 64 + u64::from(missing.trailing_zeros())) * PAGE, PAGE)?;
-                missing &= missing - 1;
-            }
-            *word |= mask;
+        let (first, Held { here, written, runs, before }) = (offset / PAGE, &mut *self.held());
+        let mut is_new = here.add(first, end - first, |page| self.refresh(page * PAGE, PAGE))?;
+        if writes {
+            is_new |= written.add(first, end - first, |page| {
+                let mut bytes = vec![0; PAGE_LENGTH].into_boxed_slice();
+                self.read_page(page, &mut bytes)?;
+                before.insert(page, bytes);
+                Ok(())
+            })?;
         }
         if is_new {
-            held.runs.push((first, end - first));
-        }
-        if writes {
-            for page in first..end {
-                if let Entry::Vacant(place) = held.before.entry(page) {
-                    let mut before = vec![0; PAGE_LENGTH].into_boxed_slice();
-                    self.read_page(page, &mut before)?;
-                    place.insert(before);
-                }
-            }
+            runs.push((first, end - first));
         }
         Ok(())
     }
@@ -143,16 +176,12 @@ impl Staging {
 
     /// Copies back what kernels have changed, and has all be brought again. Nothing is in flight.
     pub(super) fn settle(&self) -> Result<(), VulkanError> {
-        let held = &mut *self.held();
-        for (first, count) in held.runs.drain(..) {
-            for (index, mask) in masks(first, count) {
-                if let Some(word) = usize::try_from(index).ok().and_then(|index| held.pages.get_mut(index)) {
-                    *word &= !mask;
-                }
-            }
+        let Held { here, written, runs, before } = &mut *self.held();
+        for (first, count) in runs.drain(..) {
+            [&mut *here, &mut *written].into_iter().for_each(|pages| pages.remove(first, count));
         }
         let mut now = [0; PAGE_LENGTH];
-        for (page, before) in std::mem::take(&mut held.before) {
+        for (page, before) in std::mem::take(before) {
             self.read_page(page, &mut now)?;
             let start = self.start + page * PAGE;
             let host = self.mapping.slice(start, PAGE).ok_or_else(|| self.outside(start, PAGE))?;
@@ -186,7 +215,30 @@ fn changed(before: &[u8], now: &[u8]) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use super::Pages;
     use super::changed;
+
+    /// Adds pages; those that were not there.
+    fn add(pages: &mut Pages, first: u64, count: u64) -> Vec<u64> {
+        let mut new = Vec::new();
+        let is_new = pages.add(first, count, |page| {
+            new.push(page);
+            Ok::<_, ()>(())
+        });
+        assert_eq!(is_new, Ok(!new.is_empty()));
+        new
+    }
+
+    #[test]
+    fn pages_are_new_once_and_again_when_they_were_removed() {
+        let mut pages = Pages::none(200);
+        assert_eq!(add(&mut pages, 60, 10), (60..70).collect::<Vec<_>>());
+        assert!(add(&mut pages, 60, 10).is_empty());
+        assert_eq!(add(&mut pages, 0, 200), (0..60).chain(70..200).collect::<Vec<_>>());
+        assert!(add(&mut pages, 5, 0).is_empty());
+        pages.remove(63, 130);
+        assert_eq!(add(&mut pages, 0, 200), (63..193).collect::<Vec<_>>());
+    }
 
     #[test]
     fn what_changed_is_told_in_runs_of_bytes() {
