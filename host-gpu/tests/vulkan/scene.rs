@@ -82,7 +82,7 @@ impl Scene {
 
     /// The same, of kernels that are sanitized.
     pub(crate) fn node_of(&self, driver: Driver, kernels: Vec<Kernel>, slice: Duration) -> Node {
-        let has_two = !slice.is_zero() && driver.executor() == Executor::Cpu;
+        let has_two = !slice.is_zero() && driver.executor() == Executor::Cpu && !driver.copies_memory();
         let secondary = has_two.then(|| driver.secondary().expect("a secondary device"));
         let compiled = |driver: &Driver, serial: u64, kernel: &Kernel| {
             let pipeline = driver.pipeline(kernel).expect("a pipeline");

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing test stops here")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use campanile_host_gpu::node::buffer::Step;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::import::HostRange;
 use campanile_host_gpu::vulkan::import::Import;
+use campanile_host_gpu::vulkan::options::Executor;
+use campanile_host_gpu::vulkan::options::Options;
 use campanile_host_gpu::vulkan::pipeline::Pipeline;
 use campanile_host_gpu::vulkan::request::Slice;
 use campanile_protocol::packet;
@@ -160,5 +163,107 @@ fn dispatches_behind_a_fence_see_what_was_stored_before_it_was_signalled() {
         });
         assert_eq!(step, Step::Done);
         assert_eq!([0, 1].map(|at| word(&scene.memory, at)), [12, 100]);
+    });
+}
+
+/// Of each page, words that kernels, copies and fills change; the host has the others.
+const THEIRS: u64 = 960;
+/// What a kernel makes of a word: so many times it, and so much more.
+const KERNELS: [(u32, u32); 3] = [(3, 1), (5, 2), (7, 3)];
+/// Pages that are worked on.
+const PAGES: u64 = 128;
+const WORDS: u64 = PAGES * PAGE / 4;
+
+fn kernel((times, plus): (u32, u32)) -> String {
+    format!(
+        "@group(0) @binding(0) var<storage, read_write> cells: array<u32>;
+        @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
+            if id.x % 1024u < {THEIRS}u {{ cells[id.x] = cells[id.x] * {times}u + {plus}u; }}
+        }}"
+    )
+}
+
+/// Numbers that look like chance.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+fn packet(opcode: u16, body: &[u8]) -> Vec<u8> {
+    let size = u32::try_from(size_of::<PacketHeader>() + body.len()).unwrap();
+    [PacketHeader { opcode, flags: 0, size }.as_bytes(), body].concat()
+}
+
+/// Some packets, which are played on `expected` as well.
+fn any_packets(chance: &mut Chance, expected: &mut [u32]) -> Vec<u8> {
+    let (at, half) = (|index: u64| usize::try_from(index).unwrap(), PAGES / 2);
+    let mut packets = Vec::new();
+    for _ in 0..=chance.below(8) {
+        let (low, high) = (chance.below(half), half + chance.below(half));
+        let words = 1 + chance.below(THEIRS);
+        let (source, target) = (low * 1024, high * 1024);
+        let target_va = BASE + high * PAGE;
+        packets.extend(match chance.below(6) {
+            0 => packet(packet::BARRIER, &[]),
+            1 => {
+                expected.copy_within(at(source)..at(source + words), at(target));
+                let copy = packet::Copy { source_va: BASE + low * PAGE, target_va, size: words * 4 };
+                packet(packet::COPY, copy.as_bytes())
+            }
+            2 => {
+                let value = u32::try_from(words).unwrap();
+                expected[at(target)..at(target + words)].fill(value);
+                let fill = packet::Fill { target_va, size: words * 4, value, reserved: 0 };
+                packet(packet::FILL, fill.as_bytes())
+            }
+            which => {
+                let groups = 1 + chance.below(half * PAGE / 256);
+                let (times, plus) = KERNELS[at(which - 3)];
+                for index in (source..source + groups * 64).filter(|index| index % 1024 < THEIRS) {
+                    let word = &mut expected[at(index)];
+                    *word = word.wrapping_mul(times).wrapping_add(plus);
+                }
+                let grid = [u32::try_from(groups).unwrap(), 1, 1];
+                dispatch(which - 2, grid, low * PAGE, groups * 256)
+            }
+        });
+    }
+    packets
+}
+
+#[test]
+fn no_store_is_lost_or_made_twice_whatever_runs_is_put_aside_or_is_stored_beside_it() {
+    without_imports(|driver| {
+        let options = Options { executor: Some(Executor::Gpu), ..Options::default() };
+        for driver in [driver, Driver::open(&options).unwrap()] {
+            let scene = Scene::new();
+            let kernels = KERNELS.map(kernel);
+            let kernels: Vec<&str> = kernels.iter().map(String::as_str).collect();
+            let mut node = scene.node(driver, &kernels, Duration::from_micros(200));
+            let (mut chance, mut beside) = (Chance(7), Chance(8));
+            let mut expected = vec![0; usize::try_from(WORDS).unwrap()];
+            let mut stores = 0_u32;
+            for _ in 0..200 {
+                let mut buffer = scene.buffer(&any_packets(&mut chance, &mut expected));
+                let mut step = Step::Paused;
+                while step == Step::Paused {
+                    step = scene.run(&mut buffer, &mut node, &mut || {
+                        stores += 1;
+                        let at = beside.below(PAGES) * 1024 + THEIRS + beside.below(1024 - THEIRS);
+                        set(&scene.memory, at, stores);
+                        expected[usize::try_from(at).unwrap()] = stores;
+                        beside.below(3) == 0
+                    });
+                }
+                assert_eq!(step, Step::Done);
+            }
+            for (at, expected) in (0..).zip(expected) {
+                assert_eq!(word(&scene.memory, at), expected, "word {at}");
+            }
+        }
     });
 }
