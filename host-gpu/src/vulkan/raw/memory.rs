@@ -8,7 +8,6 @@ use std::os::fd::FromRawFd;
 use std::os::fd::IntoRawFd;
 use std::os::fd::OwnedFd;
 use std::os::fd::RawFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ash::vk;
@@ -20,13 +19,12 @@ use crate::vulkan::error::failed;
 use crate::vulkan::info::Handle;
 use crate::vulkan::raw::budget::Budget;
 use crate::vulkan::raw::device::Gpu;
+use crate::vulkan::raw::mapped::Mapped;
+use crate::vulkan::raw::memory_types::local_type;
+use crate::vulkan::raw::memory_types::shared_type;
 
 const HOST_POINTER: vk::ExternalMemoryHandleTypeFlags =
     vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
-const SHARED: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
-    vk::MemoryPropertyFlags::HOST_VISIBLE.as_raw() | vk::MemoryPropertyFlags::HOST_COHERENT.as_raw(),
-);
-
 /// What every buffer of guests and of copies may be used for.
 pub(super) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
@@ -35,13 +33,6 @@ pub(super) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
         | vk::BufferUsageFlags::STORAGE_TEXEL_BUFFER.as_raw()
         | vk::BufferUsageFlags::TRANSFER_SRC.as_raw()
         | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
-);
-
-/// What memory may be, and nothing beside: types of other properties need features that are not enabled.
-const KNOWN: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
-    vk::MemoryPropertyFlags::DEVICE_LOCAL.as_raw()
-        | vk::MemoryPropertyFlags::HOST_CACHED.as_raw()
-        | SHARED.as_raw(),
 );
 
 /// What allocations of a device's own memory are multiples of, bytes.
@@ -84,14 +75,6 @@ pub(in crate::vulkan) struct Memory {
     mapped: Option<Mapped>,
 }
 
-/// The address of memory that Vulkan has mapped.
-struct Mapped(NonNull<u8>);
-
-// SAFETY: it is an address; what is done with it, in `Memory::slice`, is done with volatile accesses from any thread.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
-
 impl Memory {
     /// Imports `length` bytes of `mapping` from `offset` with `VK_EXT_external_memory_host`.
     pub(in crate::vulkan) fn import_host_pointer(
@@ -119,7 +102,7 @@ impl Memory {
         unsafe { query(gpu.device.handle(), HOST_POINTER, pointer, &raw mut offered) }
             .result()
             .map_err(|result| refused(format!("vkGetMemoryHostPointerPropertiesEXT says {result}")))?;
-        let type_index = shared_type(gpu, offered.memory_type_bits)
+        let type_index = shared_type(&gpu.memory_types, offered.memory_type_bits)
             .ok_or_else(|| refused("the device would not see it coherently".to_owned()))?;
 
         let mut import =
@@ -149,7 +132,7 @@ impl Memory {
         let bits = buffer_types(gpu, handles)?;
         let whole = length.checked_next_multiple_of(GRANULE).filter(|_| length > 0);
         let whole = whole.ok_or_else(|| refused("there is no memory of that size".to_owned()))?;
-        let type_index = local_type(gpu, bits, whole)
+        let type_index = local_type(&gpu.memory_types, bits, whole)
             .ok_or_else(|| refused("the device has no memory of its own that is as large".to_owned()))?;
         if let Some(budget) = local_budget(gpu, type_index).filter(|budget| budget.left() < whole) {
             let [may_have, has] = [budget.may_have, budget.has].map(|bytes| bytes >> 20);
@@ -172,7 +155,7 @@ impl Memory {
     pub(in crate::vulkan) fn allocate_shared(gpu: &Arc<Gpu>, length: u64) -> Result<Self, VulkanError> {
         let refused = |reason: String| VulkanError::Allocate { length, reason };
         let handles = vk::ExternalMemoryHandleTypeFlags::empty();
-        let type_index = shared_type(gpu, buffer_types(gpu, handles)?)
+        let type_index = shared_type(&gpu.memory_types, buffer_types(gpu, handles)?)
             .ok_or_else(|| refused("the device has no memory that the host sees coherently".to_owned()))?;
         let info = vk::MemoryAllocateInfo::default().allocation_size(length).memory_type_index(type_index);
         // SAFETY: `info` outlives the call, and its type is one of the device's.
@@ -183,17 +166,14 @@ impl Memory {
         // SAFETY: the memory was just allocated, of a type that the host can map, and is not mapped. Freeing it ends that.
         let mapped = unsafe { gpu.device.map_memory(raw, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) };
         let mapped = mapped.map_err(|result| refused(format!("vkMapMemory says {result}")))?;
-        memory.mapped = NonNull::new(mapped.cast()).map(Mapped);
+        // SAFETY: all of the memory is mapped, until `drop` frees it, behind which nothing uses `mapped`.
+        memory.mapped = unsafe { Mapped::new(mapped.cast(), length) };
         Ok(memory)
     }
 
     /// What the host sees of the bytes `offset .. offset + length`; none where that is not all inside, or the host sees nothing of it.
     pub(in crate::vulkan) fn slice(&self, offset: u64, length: u64) -> Option<VolatileSlice<'_>> {
-        let Mapped(start) = self.mapped.as_ref()?;
-        offset.checked_add(length).filter(|end| *end <= self.length)?;
-        let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
-        // SAFETY: `length` bytes from there are mapped, as was just checked, as long as `self` is there.
-        Some(unsafe { VolatileSlice::new(start.as_ptr().wrapping_add(offset), length) })
+        self.mapped.as_ref()?.slice(offset, length)
     }
 
     /// A descriptor of memory that was allocated to be exported as `handle`.
@@ -237,7 +217,7 @@ impl Memory {
             unsafe { fds.get_memory_fd_properties(handles, descriptor.as_raw_fd(), &mut offered) }
                 .map_err(|result| refused(format!("vkGetMemoryFdPropertiesKHR says {result}")))?;
             bits &= offered.memory_type_bits;
-            type_index = local_type(gpu, bits, length);
+            type_index = local_type(&gpu.memory_types, bits, length);
         }
         let type_index = type_index.ok_or_else(|| refused("the device has no such memory".to_owned()))?;
         let given = descriptor.try_clone().map_err(|error| refused(error.to_string()))?.into_raw_fd();
@@ -281,18 +261,6 @@ fn buffer_types(gpu: &Gpu, handles: vk::ExternalMemoryHandleTypeFlags) -> Result
     Ok(needs.memory_type_bits)
 }
 
-/// The first memory type among `bits` that is the device's own and whose heap holds `length` bytes.
-fn local_type(gpu: &Gpu, bits: u32, length: u64) -> Option<u32> {
-    let heaps = gpu.memory_types.memory_heaps_as_slice();
-    let fits = |t: &vk::MemoryType| {
-        let flags = t.property_flags;
-        let is_own = flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL) && KNOWN.contains(flags);
-        is_own && heaps.get(t.heap_index as usize).is_some_and(|heap| heap.size >= length)
-    };
-    let types = gpu.memory_types.memory_types_as_slice();
-    (0..).zip(types).find(|(index, t)| bits & (1 << index) != 0 && fits(t)).map(|(index, _)| index)
-}
-
 /// What may be had of the heap of a memory type.
 fn local_budget(gpu: &Gpu, type_index: u32) -> Option<Budget> {
     let kind = gpu.memory_types.memory_types_as_slice().get(type_index as usize)?;
@@ -301,19 +269,7 @@ fn local_budget(gpu: &Gpu, type_index: u32) -> Option<Budget> {
 
 /// What may be had of memory of the device's own now; none where the driver does not say.
 pub(in crate::vulkan) fn local_left(gpu: &Gpu) -> Option<u64> {
-    local_budget(gpu, local_type(gpu, u32::MAX, GRANULE)?).map(|budget| budget.left())
-}
-
-/// The first memory type among `bits` that host and device see alike; one that the host reads through its caches, if there is any.
-fn shared_type(gpu: &Gpu, bits: u32) -> Option<u32> {
-    let types = gpu.memory_types.memory_types_as_slice();
-    let first = |flags| {
-        let has = |(index, t): &(u32, &vk::MemoryType)| {
-            bits & (1 << index) != 0 && t.property_flags.contains(flags)
-        };
-        (0..).zip(types).find(has).map(|(index, _)| index)
-    };
-    first(SHARED | vk::MemoryPropertyFlags::HOST_CACHED).or_else(|| first(SHARED))
+    local_budget(gpu, local_type(&gpu.memory_types, u32::MAX, GRANULE)?).map(|budget| budget.left())
 }
 
 impl Drop for Memory {
