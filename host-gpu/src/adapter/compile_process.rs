@@ -81,12 +81,13 @@ impl CompileProcess {
     /// more use.
     ///
     /// # Errors
-    /// It has ended.
-    pub fn begin(&mut self, kernel: KernelText<'_>) -> io::Result<u64> {
+    /// It has ended, or reads nothing of what it was asked before for `limit`; `Interrupted` for `stop`.
+    pub fn begin(&mut self, kernel: KernelText<'_>, limit: Duration, stop: &Event) -> io::Result<u64> {
         let KernelText { language, entry, bytes } = kernel;
         self.asked += 1;
         let (kernel, entry) = (KernelName { root: ROOT, handle: self.asked }, entry.map(str::to_owned));
-        self.engine.tell(&Request::CreateKernel { kernel, language, entry, alone: false }, bytes)?;
+        let create = Request::CreateKernel { kernel, language, entry, alone: false };
+        self.engine.tell(&create, bytes, limit, Some(stop))?;
         Ok(self.asked)
     }
 
@@ -99,7 +100,7 @@ impl CompileProcess {
         loop {
             match self.engine.hear(limit, Some(stop))? {
                 Response::KernelCreated { kernel, .. } => {
-                    self.engine.tell(&Request::DestroyKernel { kernel }, &[])?;
+                    self.engine.tell(&Request::DestroyKernel { kernel }, &[], limit, Some(stop))?;
                     return Ok((kernel.handle, Ok(())));
                 }
                 Response::KernelRefused { kernel, reason } => return Ok((kernel.handle, Err(reason))),
@@ -107,5 +108,66 @@ impl CompileProcess {
                 other => return Err(self.engine.amiss(&other)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use campanile_protocol::control::message::LANGUAGE_WGSL;
+    use campanile_protocol::named_profile::GpuProfile;
+
+    use super::CodeLog;
+    use super::CompileProcess;
+    use super::Event;
+    use super::KernelText;
+    use super::Local;
+    use super::Method;
+    use super::NodeKind;
+    use super::Response;
+    use super::Start;
+    use crate::adapter::stand_in::StandIn;
+    use crate::engine::channel::Channel;
+
+    #[test]
+    fn a_process_that_has_not_read_what_it_was_asked_is_waited_for() {
+        let (stand_in, processes) = mpsc::channel();
+        let standing = thread::spawn(move || {
+            let process: Channel = processes.recv().unwrap();
+            let device = "a device".to_owned();
+            let started = Response::Started { device, is_cpu: true, vram: 0, profile: None };
+            process.send(&started, &[], &[], true).unwrap();
+            process
+        });
+        let start = Start {
+            node: NodeKind::Compute,
+            vram_bytes: 0,
+            table_bytes: 0,
+            spin_microseconds: 0,
+            slice_microseconds: 0,
+            sandbox: false,
+            policy: "fair".to_owned(),
+            vulkan_device: None,
+            profile: GpuProfile::Host,
+            tracking: Method::Off,
+            local: Local::Host,
+            code_mib: 1,
+            is_ahead: false,
+        };
+        let (log, stop) = (CodeLog::new(1).unwrap().unwrap(), Event::new().unwrap());
+        let mut compiler = CompileProcess::start(&StandIn(stand_in), &start, &log, &stop).unwrap();
+        let process = standing.join().unwrap();
+        stop.signal();
+        let kernel = KernelText { language: LANGUAGE_WGSL, entry: None, bytes: &[b' '; 64 << 10] };
+        let asked = (0..1000).map(|_| compiler.begin(kernel, Duration::from_secs(60), &stop));
+        let refused = asked.filter_map(Result::err).next().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::Interrupted, "{refused}");
+        drop(process);
+        let refused = compiler.begin(kernel, Duration::from_secs(60), &stop).unwrap_err();
+        assert_ne!(refused.kind(), io::ErrorKind::Interrupted, "it has ended");
     }
 }

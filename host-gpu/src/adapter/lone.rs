@@ -17,9 +17,11 @@ use rustix::event::poll;
 use rustix::io::Errno;
 
 use super::code_log::CodeLog;
+use super::error::AdapterError;
 use super::launcher::Launcher;
 use super::launcher::Memory;
 use super::process::EngineProcess;
+use crate::engine::channel::ChannelError;
 use crate::engine::message::Request;
 use crate::engine::message::Response;
 use crate::engine::message::Start;
@@ -85,16 +87,35 @@ impl Lone {
         limit: Duration,
         stop: Option<&Event>,
     ) -> io::Result<Response> {
-        self.tell(request, bytes)?;
+        self.tell(request, bytes, limit, stop)?;
         self.hear(limit, stop)
     }
 
-    /// Asks it, and does not wait.
+    /// Asks it, as soon as it has read enough of what it was asked before; does not wait for the answer.
     ///
     /// # Errors
-    /// It has ended.
-    pub(super) fn tell(&mut self, request: &Request, bytes: &[u8]) -> io::Result<()> {
-        self.engine.request(request, bytes, &[]).map_err(|error| self.failed(&error))
+    /// Those of [`Self::ask`].
+    pub(super) fn tell(
+        &mut self,
+        request: &Request,
+        bytes: &[u8],
+        limit: Duration,
+        stop: Option<&Event>,
+    ) -> io::Result<()> {
+        let begun = Instant::now();
+        loop {
+            match self.engine.request(request, bytes, &[]) {
+                Ok(()) => return Ok(()),
+                Err(AdapterError::Channel(ChannelError::Full)) => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                let seconds = limit.as_secs();
+                return Err(io::Error::other(format!("{} reads nothing for {seconds} s", self.what)));
+            }
+            self.wait(PollFlags::OUT, left, stop)?;
+        }
     }
 
     /// It has answered what is no answer to what it was asked.
@@ -123,17 +144,22 @@ impl Lone {
                 let seconds = limit.as_secs();
                 return Err(io::Error::other(format!("{} says nothing for {seconds} s", self.what)));
             }
-            let timeout = Timespec::try_from(left).unwrap_or_default();
-            let channel = self.engine.channel_fd();
-            let mut ends = vec![PollFd::new(&channel, PollFlags::IN)];
-            ends.extend(stop.map(|stop| PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)));
-            match poll(&mut ends, Some(&timeout)) {
-                Ok(_) if ends.get(1).is_some_and(|stop| !stop.revents().is_empty()) => {
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+            self.wait(PollFlags::IN, left, stop)?;
+        }
+    }
+
+    /// Waits until its channel can be used, for so long, or until `stop` is signalled.
+    fn wait(&self, how: PollFlags, limit: Duration, stop: Option<&Event>) -> io::Result<()> {
+        let timeout = Timespec::try_from(limit).unwrap_or_default();
+        let channel = self.engine.channel_fd();
+        let mut ends = vec![PollFd::new(&channel, how)];
+        ends.extend(stop.map(|stop| PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)));
+        match poll(&mut ends, Some(&timeout)) {
+            Ok(_) if ends.get(1).is_some_and(|stop| !stop.revents().is_empty()) => {
+                Err(io::ErrorKind::Interrupted.into())
             }
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
     }
 }

@@ -279,7 +279,7 @@ fn compile_with(
             };
             if let Some((number, Waiting { language, entry, bytes, .. })) = under_way.back_mut() {
                 let text = KernelText { language: *language, entry: entry.as_deref(), bytes };
-                *number = process.begin(text)?;
+                *number = process.begin(text, *limit, &shared.stop)?;
             }
         }
         let Some(process) = process.as_mut().filter(|_| !under_way.is_empty()) else { return Ok(()) };
