@@ -52,6 +52,14 @@ impl PendingKernel {
     pub fn new(origin: Origin, handle: Handle, number: u64) -> Self {
         Self { origin, handle, number, since: clock::now(), suspicion: Suspicion::default() }
     }
+
+    /// A process has come up that compiles it: that another was the reason for the end of the last one says nothing of this one's.
+    pub fn begin(&mut self) {
+        self.since = clock::now();
+        if self.suspicion == Suspicion::Cleared {
+            self.suspicion = Suspicion::default();
+        }
+    }
 }
 
 /// Those of an engine, by address space and handle.

@@ -124,6 +124,7 @@ mod tests {
     use std::time::Instant;
 
     use campanile_protocol::engine::block;
+    use campanile_protocol::engine::progress::Work;
     use campanile_protocol::handle::Handle;
     use campanile_protocol::handshake::power;
 
@@ -131,6 +132,7 @@ mod tests {
     use crate::vgpu::config::Config;
     use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::pending_kernel::PendingKernel;
+    use crate::vgpu::engines::pending_kernel::Suspicion;
     use crate::vgpu::objects::message::Origin;
     use crate::vgpu::session::Session;
     use crate::vgpu::tdr::policy::Policy;
@@ -146,6 +148,8 @@ mod tests {
     use crate::vgpu::testing::session;
     use crate::vgpu::testing::startable;
     use crate::vgpu::testing::store;
+    use crate::vgpu::testing::store_progress;
+    use crate::vgpu::testing::take_buffer;
 
     /// Looks until an engine that stands still is asked and, where it does not answer, is reset.
     fn look(session: &mut Session) {
@@ -214,6 +218,28 @@ mod tests {
         assert_eq!(counted(&session.vm.counters.engines_reset), 1);
         let left = &session.vm.engines[COPY.index()].compiling;
         assert_eq!(left.values().map(|kernel| kernel.number).collect::<Vec<_>>(), [5], "and is compiled");
+    }
+
+    #[test]
+    fn a_kernel_that_was_cleared_is_none_any_more_once_its_next_process_is_up() {
+        let policy = Policy { compile_timeout: Duration::ZERO, ..Policy::default() };
+        let mut session = restored(Config { policy, ..startable() });
+        session.vm.engines[COPY.index()].rebuilding.clear();
+        for (number, context) in [(4, OWNER), (5, GuestProcess::new(1))] {
+            let origin = Origin { context, slot: 1, sequence: number, ring: 1, item: None };
+            let root = device(&mut session, context).root.0;
+            let kernel = PendingKernel::new(origin, Handle(number), number);
+            session.vm.engines[COPY.index()].compiling.insert((root, number), kernel);
+        }
+        // It is not judged by this end: work ran.
+        let buffer = take_buffer(&mut session);
+        give(&mut session, Some((OWNER, buffer)));
+        store_progress(&session, Work::HwQueue);
+        Recovery::of(&mut session.vm).look_at_engine(COPY);
+        session.vm.engines[COPY.index()].came_up();
+        let left = session.vm.engines[COPY.index()].compiling.values();
+        let left: Vec<_> = left.map(|kernel| (kernel.number, kernel.suspicion)).collect();
+        assert_eq!(left, [(5, Suspicion::OneOfSeveral)]);
     }
 
     #[test]
