@@ -112,7 +112,7 @@ pub struct EngineArguments {
     pub scheduling: SchedulingArguments,
     /// Use the Vulkan device whose name contains this; TEXT#2 is the second of those. TEXT,TEXT… is one for each of the linked adapters
     /// (--engines), of one model and driver unless --gpu-profile is a named one.
-    #[arg(long, value_name = "TEXT[,TEXT…]")]
+    #[arg(long, value_name = "TEXT")]
     pub vulkan_device: Option<VulkanDevices>,
     /// What of that device guests see, and may use: host (all of it; such a vGPU moves to the same device and driver only) or campanile-1
     /// (what drivers have in common, under a name of its own: such a vGPU moves to any device that has it).
