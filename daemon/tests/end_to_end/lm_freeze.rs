@@ -63,7 +63,8 @@ fn lm_27_lm_51_lm_52_after_an_aborted_migration_guests_find_retry_and_lose_nothi
 
 #[test]
 fn lm_27_work_that_was_rung_before_a_standstill_goes_on_after_it_without_another_ring() {
-    let moving = Moving::start(&Shape::default());
+    // An engine that falls asleep before the first submission disconnects the doorbell.
+    let moving = Moving::start(&Shape { spin: Duration::from_secs(600), ..Shape::default() });
     let vm = moving.vm();
     let (guest, context) = copy_guest(&vm);
     let target = guest.vram(16 << 20);

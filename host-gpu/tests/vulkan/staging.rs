@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing test stops here")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
