@@ -1,4 +1,4 @@
-//! The devices of linked adapters: each is asked as the first is, and guests, who are told of one, find them alike.
+//! The Vulkan devices of linked adapters: each is probed, and all have to agree, since guests are given one profile.
 
 use std::io;
 

@@ -49,7 +49,7 @@ fn daemon_on(folder: &TempDir, devices: &str) -> Daemon {
 }
 
 #[test]
-fn each_linked_adapter_computes_on_a_device_of_its_own() {
+fn linked_adapters_with_a_device_each_run_the_same_kernels() {
     let folder = two_devices();
     let daemon = daemon_on(&folder, "llvmpipe#2,llvmpipe#1");
     let (_vm, device) = daemon.device();

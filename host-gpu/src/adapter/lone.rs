@@ -109,12 +109,7 @@ impl Lone {
                 Err(AdapterError::Channel(ChannelError::Full)) => {}
                 Err(error) => return Err(self.failed(&error)),
             }
-            let left = limit.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                let seconds = limit.as_secs();
-                return Err(io::Error::other(format!("{} reads nothing for {seconds} s", self.what)));
-            }
-            self.wait(PollFlags::OUT, left, stop)?;
+            self.wait(PollFlags::OUT, (begun, limit), stop)?;
         }
     }
 
@@ -139,18 +134,23 @@ impl Lone {
                 Ok(None) => {}
                 Err(error) => return Err(self.failed(&error)),
             }
-            let left = limit.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                let seconds = limit.as_secs();
-                return Err(io::Error::other(format!("{} says nothing for {seconds} s", self.what)));
-            }
-            self.wait(PollFlags::IN, left, stop)?;
+            self.wait(PollFlags::IN, (begun, limit), stop)?;
         }
     }
 
-    /// Waits until its channel can be used, for so long, or until `stop` is signalled.
-    fn wait(&self, how: PollFlags, limit: Duration, stop: Option<&Event>) -> io::Result<()> {
-        let timeout = Timespec::try_from(limit).unwrap_or_default();
+    /// Waits until its channel can be used, for the rest of a limit that has begun, or until `stop` is signalled.
+    fn wait(
+        &self,
+        how: PollFlags,
+        (begun, limit): (Instant, Duration),
+        stop: Option<&Event>,
+    ) -> io::Result<()> {
+        let left = limit.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            let (what, does) = (&self.what, if how == PollFlags::OUT { "reads" } else { "says" });
+            return Err(io::Error::other(format!("{what} {does} nothing for {} s", limit.as_secs())));
+        }
+        let timeout = Timespec::try_from(left).unwrap_or_default();
         let channel = self.engine.channel_fd();
         let mut ends = vec![PollFd::new(&channel, how)];
         ends.extend(stop.map(|stop| PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)));

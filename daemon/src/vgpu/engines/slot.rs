@@ -31,7 +31,6 @@ use campanile_protocol::page_table::SegmentId;
 
 use super::kept_code::KeptCode;
 use super::outbox::Outbox;
-use super::pending_kernel::PendingKernel;
 use super::pending_kernel::PendingKernels;
 use crate::ids::GuestProcess;
 use crate::sched::alarm::Alarm;
@@ -263,7 +262,7 @@ impl EngineSlot {
     /// Its process has come up, and begins to compile.
     pub fn came_up(&mut self) {
         self.stirred = clock::now();
-        self.compiling.values_mut().for_each(PendingKernel::begin);
+        self.compiling.values_mut().for_each(|kernel| kernel.begin());
         self.life = match std::mem::replace(&mut self.life, Life::Off) {
             Life::Starting(process) => Life::Running(process),
             other => other,
