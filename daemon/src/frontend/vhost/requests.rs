@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 
+use campanile_host_gpu::event::check_eventfd;
 use epoll::Events;
 use vhost::vhost_user::Backend;
 use vhost::vhost_user::Error;
@@ -25,7 +26,6 @@ use vhost::vhost_user::message::VhostUserVringAddrFlags;
 use vhost::vhost_user::message::VhostUserVringState;
 
 use super::call::Call;
-use super::call::check_eventfd;
 use super::features;
 use super::memory_table::Claim;
 use super::memory_table::MemoryTable;
@@ -51,7 +51,7 @@ impl Session {
         let call = fd.map(|fd| Call::new(fd.into())).transpose();
         let call = call.map_err(|source| Refusal::NoEventfd { queue, what, source })?;
         if let Some(call) = &call {
-            self.shared.ledger.keep(&read::eventfd(what, queue), call.descriptor().as_fd());
+            self.shared.ledger.keep(&read::eventfd(what, queue), call.as_fd());
         }
         Ok(call)
     }

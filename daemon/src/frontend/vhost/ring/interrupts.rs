@@ -1,6 +1,7 @@
 //! Interrupts of one ring: where the guest is signalled, and what it has not been told of yet.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 
 use super::super::call::Call;
 
@@ -21,12 +22,12 @@ impl Interrupts {
         self.call.is_some()
     }
 
-    pub(super) fn call(&self) -> Option<&OwnedFd> {
-        self.call.as_ref().map(Call::descriptor)
+    pub(super) fn call(&self) -> Option<BorrowedFd<'_>> {
+        self.call.as_ref().map(Call::as_fd)
     }
 
-    pub(super) fn error(&self) -> Option<&OwnedFd> {
-        self.error.as_ref().map(Call::descriptor)
+    pub(super) fn error(&self) -> Option<BorrowedFd<'_>> {
+        self.error.as_ref().map(Call::as_fd)
     }
 
     /// Takes a new call descriptor; an interrupt that is owed goes out at once.

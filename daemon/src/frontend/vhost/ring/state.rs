@@ -1,6 +1,7 @@
 //! A ring's state, and what the front-end does to it.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -233,8 +234,9 @@ impl RingState {
     /// what it has not been told of; the device does nothing meanwhile.
     pub(in super::super) fn hand_over(&mut self) -> io::Result<(Placed, SavedRing, Vec<OwnedFd>)> {
         self.interrupt();
-        let files = [self.kick.as_ref(), self.interrupts.call(), self.interrupts.error()];
-        let files: io::Result<Vec<OwnedFd>> = files.into_iter().flatten().map(OwnedFd::try_clone).collect();
+        let files = [self.kick.as_ref().map(AsFd::as_fd), self.interrupts.call(), self.interrupts.error()];
+        let copies = files.into_iter().flatten().map(|file| file.try_clone_to_owned());
+        let files: io::Result<Vec<OwnedFd>> = copies.collect();
         Ok((self.placed(), self.save(), files?))
     }
 
