@@ -224,6 +224,35 @@ impl fmt::Display for Breach {
 }
 
 impl Given {
+    /// What an engine has that another supervisor has given turns to, by the word that this one has left.
+    ///
+    /// # Errors
+    /// No supervisor and no engine of good faith leave such a word.
+    pub fn adopt(word: u64) -> Result<Self, Breach> {
+        let held = match Phase::from_byte(word & 0xff) {
+            Some(Phase::Idle | Phase::Want | Phase::Yielded) => Held::No,
+            Some(Phase::Granted | Phase::Parked) => Held::Granted,
+            Some(Phase::Revoking) => Held::Revoking,
+            None => return Err(Breach { word, given: Self::default() }),
+        };
+        Ok(Self { generation: word >> 8, held })
+    }
+
+    /// The word from which [`Self::adopt`] makes the same.
+    pub const fn word(self) -> u64 {
+        let phase = match self.held {
+            Held::No => Phase::Idle,
+            Held::Granted => Phase::Granted,
+            Held::Revoking => Phase::Revoking,
+        };
+        Grant { phase, generation: self.generation }.word()
+    }
+
+    /// The same without the node.
+    pub const fn without_node(self) -> Self {
+        Self { held: Held::No, ..self }
+    }
+
     /// Whether the engine has the node.
     pub const fn holds(&self) -> bool {
         !matches!(self.held, Held::No)
@@ -324,6 +353,29 @@ mod tests {
 
     fn given(held: Held) -> Given {
         Given { generation: 5, held }
+    }
+
+    #[test]
+    fn a_supervisor_takes_over_what_the_word_of_an_engine_says_that_it_has() {
+        let words = [
+            (Phase::Idle, Held::No),
+            (Phase::Want, Held::No),
+            (Phase::Yielded, Held::No),
+            (Phase::Granted, Held::Granted),
+            (Phase::Parked, Held::Granted),
+            (Phase::Revoking, Held::Revoking),
+        ];
+        for (phase, held) in words {
+            let word = Grant { phase, generation: 5 }.word();
+            let mut adopted = Given::adopt(word).unwrap();
+            assert_eq!(adopted, given(held), "{phase:?}");
+            assert_eq!(adopted.judge(word), Ok(phase), "what it has may stand in its word");
+            assert_eq!(Given::adopt(adopted.word()), Ok(given(held)));
+            assert_eq!(adopted.without_node(), given(Held::No));
+        }
+        for word in [6, 7, 8, 0x502 | 0x80] {
+            assert_eq!(Given::adopt(word), Err(Breach { word, given: Given::default() }));
+        }
     }
 
     #[test]
