@@ -128,9 +128,21 @@ impl Listener {
         Self::bind_for(path, all.into_iter().collect())
     }
 
+    /// As [`Self::bind_for_group`], for clients that send packets (`SOCK_SEQPACKET`).
+    ///
+    /// # Errors
+    /// The name is taken, or the file cannot be made.
+    pub fn bind_packets_for_group(path: &Path) -> Result<Self, SocketError> {
+        Self::bind_as(path, SocketType::SEQPACKET, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)
+    }
+
     fn bind_for(path: &Path, mode: Mode) -> Result<Self, SocketError> {
+        Self::bind_as(path, SocketType::STREAM, mode)
+    }
+
+    fn bind_as(path: &Path, kind: SocketType, mode: Mode) -> Result<Self, SocketError> {
         let listener = Self::with(path, |path| {
-            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
             // The file takes the mode of the socket, less the umask (unix(7)).
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -210,8 +222,8 @@ fn clear(path: &Path) -> Result<(), SocketError> {
             fs::remove_file(path).map_err(unknown)
         }
         Err(Errno::NOENT) => Ok(()),
-        // AGAIN: a listener whose backlog is full.
-        Ok(()) | Err(Errno::AGAIN) => Err(SocketError::InUse { path: path.into() }),
+        // AGAIN: a listener whose backlog is full. PROTOTYPE: one of packets.
+        Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(SocketError::InUse { path: path.into() }),
         Err(errno) => Err(unknown(errno.into())),
     }
 }

@@ -81,6 +81,11 @@ impl LogLimit {
         OF_THREAD.try_with(|limit| limit.borrow().clone()).ok().flatten()
     }
 
+    /// The VM, or the source of lines.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What `work` logs on this thread, and on threads that [`inherit`], is within this limit.
     pub fn within<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
         within(Some(Arc::clone(self)), work)

@@ -16,6 +16,7 @@ use campanile_daemon::cli::exit;
 use campanile_daemon::cli::inspect;
 use campanile_daemon::cli::log_level::FILTER;
 use campanile_daemon::cli::migration;
+use campanile_daemon::cli::schedule;
 use campanile_daemon::cli::serve;
 use campanile_host_gpu::log_limit::Limited;
 #[cfg(feature = "bench")]
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
 fn run(command: DaemonCommand) -> anyhow::Result<()> {
     match command {
         DaemonCommand::Serve(arguments) => serve::run(arguments),
+        DaemonCommand::Schedule(arguments) => schedule::run(&arguments),
         DaemonCommand::Config(arguments) => config::run(&arguments),
         DaemonCommand::Ctl(arguments) => ctl::run(&arguments),
         DaemonCommand::Migrate(arguments) => migration::migrate(&arguments),

@@ -14,6 +14,7 @@ use super::log_level::LogLevel;
 use super::migration::MigrateArguments;
 use super::migration::MigrationArguments;
 use super::migration::SnapshotArguments;
+use super::scheduling::SchedulingArguments;
 use crate::config::files::DEFAULT;
 use crate::config::size::parse_size;
 use crate::config::vgpu::parse_vgpu;
@@ -38,6 +39,8 @@ pub struct Arguments {
 pub enum Command {
     /// Serve vGPUs to VMMs.
     Serve(ServeArguments),
+    /// Give turns on the GPUs of this host to several daemons, each with `campanile serve --schedule PATH`.
+    Schedule(ScheduleArguments),
     /// Say whether files of a configuration are right, and what they can hold.
     Config(ConfigArguments),
     /// Ask something of a daemon that serves.
@@ -108,6 +111,10 @@ pub struct ServeArguments {
     /// Memory that the daemon itself may hold for each VM, such as 64M, 16M to 64G; beyond it guests get OUT_OF_RESOURCES.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = BUDGET_BYTES)]
     pub vm_budget: u64,
+    /// Socket of the `campanile schedule` that gives turns on the GPUs of this host to this daemon and others. Without it the
+    /// daemon knows of no others. The options scheduler and normal-share hold within each vGPU then, and not between them.
+    #[arg(long, value_name = "PATH")]
+    pub schedule: Option<PathBuf>,
     /// Socket on which `campanile ctl` reaches the daemon; only this user and root can.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
@@ -150,6 +157,29 @@ pub struct ServeArguments {
     /// Common settings.
     #[command(flatten)]
     pub engine: EngineArguments,
+}
+
+/// `campanile schedule`.
+#[derive(Debug, Args)]
+pub struct ScheduleArguments {
+    /// Socket at which daemons connect; this user and its group can.
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// What runs next, of all daemons.
+    #[command(flatten)]
+    pub scheduling: SchedulingArguments,
+    /// Account to run as, once what only root can open is open: NAME or UID, and where wanted :GROUP or :GID.
+    #[arg(long, value_name = "USER")]
+    pub user: Option<UserSpec>,
+    /// What is logged, and what is more urgent; where RUST_LOG is set, that says it.
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
+    pub log_level: LogLevel,
+    /// How a line of log looks.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+    /// Let the process keep its privileges (for debugging, and for kernels without landlock or seccomp).
+    #[arg(long, conflicts_with = "user")]
+    pub no_confinement: bool,
 }
 
 /// `campanile ctl`.

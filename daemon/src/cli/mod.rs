@@ -3,6 +3,7 @@
 //! | command | does |
 //! |---|---|
 //! | `serve` | serves vGPUs to VMMs |
+//! | `schedule` | gives turns on the GPUs of the host to several daemons |
 //! | `config` | says whether files of a configuration are right, and what they can hold |
 //! | `ctl` | asks something of a daemon that serves |
 //! | `check-gpu` | says of every Vulkan device whether it can serve, and measures it |
@@ -31,6 +32,7 @@ mod perfetto;
 pub mod qmp;
 mod reload;
 pub mod replug;
+pub mod schedule;
 pub mod scheduling;
 pub mod serve;
 pub mod table;

@@ -17,6 +17,7 @@ use crate::confine::identity::find_user;
 use crate::host::engines::EngineOptions;
 use crate::host::holding::Holding;
 use crate::host::options::HostOptions;
+use crate::host::options::Scheduling;
 use crate::host::options::VgpuOptions;
 use crate::migration::settings::Settings;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
@@ -100,6 +101,7 @@ pub fn serve_options(configured: &Configured) -> anyhow::Result<HostOptions> {
     Ok(HostOptions {
         vram_total: arguments.vram_total,
         vm_budget: arguments.vm_budget,
+        scheduling: Scheduling { broker: arguments.schedule.clone(), ..options.scheduling },
         control: arguments.control.clone(),
         control_users,
         status: arguments.status.clone(),

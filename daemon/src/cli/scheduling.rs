@@ -26,9 +26,10 @@ pub struct SchedulingArguments {
 }
 
 impl SchedulingArguments {
-    /// The settings.
+    /// The settings, without a broker.
     pub fn scheduling(&self) -> Scheduling {
-        Scheduling { policy: self.scheduler, normal_share: self.normal_share, cpu_latency: self.cpu_latency }
+        let Self { scheduler, normal_share, cpu_latency } = *self;
+        Scheduling { broker: None, policy: scheduler, normal_share, cpu_latency }
     }
 
     /// The same settings as arguments of `campanile serve`.

@@ -151,6 +151,7 @@ pub(super) const PEERS: &[c_long] =
 pub(super) const fn of(role: Role) -> &'static [&'static [c_long]] {
     match role {
         Role::Schedule => &[LISTENING, EPOLL_OLD],
+        Role::Turns => &[STREAMS, LISTENING, EPOLL_OLD],
         Role::Front => &[STREAMS, VM, EPOLL_OLD, FILES, FILES_OLD],
         Role::Operator => &[STREAMS, FILES, FILES_OLD],
         Role::Arrivals | Role::Metrics => &[STREAMS],

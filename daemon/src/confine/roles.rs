@@ -12,6 +12,8 @@ use rustix::thread::CapabilitySet;
 pub enum Role {
     /// The supervisor: turns of engines, over words that they share with it.
     Schedule,
+    /// The line between daemons and the broker of turns, on either side.
+    Turns,
     /// Front and session of one VM: its socket, its queues, its engines, its migration away.
     Front,
     /// The operator's socket, and what the operator orders: files, migrations.
@@ -24,12 +26,14 @@ pub enum Role {
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Schedule, Self::Front, Self::Operator, Self::Arrivals, Self::Metrics];
+    pub const ALL: [Self; 6] =
+        [Self::Schedule, Self::Turns, Self::Front, Self::Operator, Self::Arrivals, Self::Metrics];
 
     /// Its name, for people and as that of the thread that begins it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Schedule => "schedule",
+            Self::Turns => "turns",
             Self::Front => "front",
             Self::Operator => "operator",
             Self::Arrivals => "arrivals",
@@ -40,7 +44,7 @@ impl Role {
     /// The capabilities that are left of those that the process has.
     pub const fn capabilities(self) -> CapabilitySet {
         match self {
-            Self::Schedule | Self::Arrivals | Self::Metrics => CapabilitySet::empty(),
+            Self::Schedule | Self::Turns | Self::Arrivals | Self::Metrics => CapabilitySet::empty(),
             // Engines may have a user of their own, and are ended by signal.
             Self::Front => CapabilitySet::KILL,
             // The operator names files of any user.
@@ -114,6 +118,8 @@ impl Reach {
     pub fn of(role: Role, setting: Setting<'_>) -> Self {
         match role {
             Role::Schedule | Role::Arrivals | Role::Metrics => Self::default(),
+            // A daemon connects again when the broker has gone.
+            Role::Turns => Self { has_peers: true, ..Self::default() },
             Role::Front => {
                 let ports = match setting.peering {
                     Peering::None | Peering::Local => Ports::None,

@@ -31,6 +31,15 @@ pub enum HostError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Turns cannot be given, or are not given by the broker that is named.
+    #[error("schedule {}", path.display())]
+    Schedule {
+        /// Its socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Metrics cannot be served.
     #[error("metrics")]
     Metrics(#[source] Box<dyn std::error::Error + Send + Sync>),

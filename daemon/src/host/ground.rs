@@ -41,7 +41,7 @@ use crate::migration::target::arrivals::Arrivals;
 use crate::operator::held::Held;
 use crate::operator::vgpu;
 use crate::sched::meter::Meters;
-use crate::sched::thread::Supervisor;
+use crate::sched::schedule::Schedule;
 use crate::vgpu::config::Config;
 use crate::vgpu::config::Current;
 use crate::vgpu::control::orders::Orders;
@@ -64,7 +64,7 @@ pub(super) struct Ground {
     pub(super) confiner: Arc<Confiner>,
     /// What the threads of a front may reach.
     pub(super) reach: Reach,
-    pub(super) supervisor: Arc<Supervisor>,
+    pub(super) schedule: Arc<dyn Schedule>,
     pub(super) machine: Machine,
     pub(super) tracking: Method,
     /// Where local memory lies.
@@ -268,7 +268,7 @@ impl Ground {
             },
             compute,
             profile,
-            supervisor: Arc::clone(&self.supervisor),
+            schedule: Arc::clone(&self.schedule),
             orders: Arc::new(Orders::new()?),
             policy: options.policy,
             scheduler: options.scheduling.policy,

@@ -12,7 +12,7 @@ use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::sched::thread::Supervisor;
+use crate::sched::schedule::Schedule;
 use crate::service_manager;
 
 /// How long a daemon may be silent, in the environment, microseconds. It holds for a successor, too, which `WATCHDOG_PID` does not name.
@@ -36,12 +36,12 @@ impl Heartbeat {
     ///
     /// # Errors
     /// No thread could be had.
-    pub(super) fn start(supervisor: &Arc<Supervisor>) -> io::Result<Option<Self>> {
+    pub(super) fn start(schedule: &Arc<dyn Schedule>) -> io::Result<Option<Self>> {
         let Some(silence) = silence().filter(|_| service_manager::socket().is_some()) else {
             return Ok(None);
         };
-        let supervisor = Arc::clone(supervisor);
-        Self::every(silence / 4, move || supervisor.pulse(), service_manager::say_alive).map(Some)
+        let schedule = Arc::clone(schedule);
+        Self::every(silence / 4, move || schedule.pulse(), service_manager::say_alive).map(Some)
     }
 
     /// Says so each `period` in which `pulse` has changed.
@@ -88,6 +88,7 @@ mod tests {
 
     use super::Heartbeat;
     use crate::sched::awake::Awake;
+    use crate::sched::schedule::Schedule;
     use crate::sched::thread::Supervisor;
 
     /// How long a test waits for what comes at once.

@@ -62,6 +62,20 @@ impl Machine {
         first.into_iter().chain(self.others.iter().map(|(_, device)| device))
     }
 
+    /// What identifies the device of each of so many adapters on this host: its UUID, where something computes.
+    pub(super) fn identities(&self, adapters: u8) -> Vec<String> {
+        let of = |adapter: u8| {
+            let other = self.others.iter().find(|(its, _)| *its == adapter).map(|(_, device)| device);
+            let first = match &self.first {
+                Compute::Available(device) => Some(device),
+                Compute::Refused(_) => None,
+            };
+            let profile = other.or(first).and_then(|device| device.profile.as_deref());
+            profile.map_or_else(|| "copies".to_owned(), |profile| hex(&profile.device_uuid))
+        };
+        (0..adapters).map(of).collect()
+    }
+
     /// What a vGPU with this profile computes on.
     ///
     /// # Errors
@@ -77,6 +91,10 @@ impl Machine {
         }
         Ok(first)
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether a kernel that is made for `first` runs on `other`, with the same limits: the same model and driver.

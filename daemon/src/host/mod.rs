@@ -27,6 +27,7 @@ mod predecessor;
 pub mod premises;
 pub mod probe;
 mod recovery;
+pub mod schedule;
 pub mod source;
 pub mod start;
 mod tenants;

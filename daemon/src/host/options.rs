@@ -91,8 +91,10 @@ impl VgpuOptions {
 }
 
 /// What runs next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scheduling {
+    /// The socket of the broker that gives turns to all daemons of this host, if one does.
+    pub broker: Option<PathBuf>,
     /// The policy, between vGPUs and inside of each.
     pub policy: Choice,
     /// Percent that NORMAL gets while FOCUS has work (PRE-68).
@@ -106,6 +108,7 @@ impl Default for Scheduling {
     /// does.
     fn default() -> Self {
         Self {
+            broker: None,
             policy: Choice::default(),
             normal_share: Settings::DEFAULT_NORMAL_SHARE,
             cpu_latency: CpuLatency::Off,

@@ -24,10 +24,11 @@ use super::linked::Machine;
 use super::local_choice::LocalPlace;
 use super::local_memory::decide;
 use super::options::HostOptions;
-use super::options::Scheduling;
 use super::premises::Premises;
 use super::probe::probe_compute;
 use super::recovery;
+use super::schedule::start_heartbeat;
+use super::schedule::start_schedule;
 use super::source::Source as Configuration;
 use super::upgrade::successor::Succession;
 use super::vgpu::Vgpu;
@@ -57,7 +58,6 @@ use crate::operator::socket::ControlSocket;
 use crate::operator::web::site::Site;
 use crate::sched::awake::Awake;
 use crate::sched::awake::CpuLatency;
-use crate::sched::thread::Supervisor;
 use crate::vgpu::config::Compute;
 use crate::vgpu::memory::vidmm::quota::Pool;
 use crate::vgpu::tdr::reports::ReportFolder;
@@ -89,7 +89,8 @@ pub struct Host {
 /// # Errors
 /// The operator has named a limit, and the kernel's file cannot be had.
 pub fn open_awake(options: &HostOptions) -> Result<Awake, HostError> {
-    let has_realtime = options.has_realtime();
+    // A broker keeps them awake for all.
+    let has_realtime = options.has_realtime() && options.scheduling.broker.is_none();
     let cpu_latency = options.scheduling.cpu_latency;
     if !has_realtime && matches!(cpu_latency, CpuLatency::Micros(_)) {
         log::warn!("--cpu-latency: no vGPU has bands=realtime, so nothing is asked of the CPUs");
@@ -117,7 +118,6 @@ impl Host {
         // Before anything is confined, which its threads would inherit.
         let builder = Builder::start(options.confinement)?;
         let keeps_awake = options.has_realtime();
-        let Scheduling { policy, normal_share, cpu_latency: _ } = options.scheduling;
         let confiner = Arc::new(Confiner::new(options.confinement));
         if options.confinement == Confinement::On {
             outside::start()?;
@@ -127,15 +127,12 @@ impl Host {
             peering: peering(options.migration.peer.as_ref()),
         };
         let reach = |role| Reach::of(role, setting);
-        let schedule = move || Supervisor::start(policy, normal_share, awake);
-        let supervisor = Arc::new(confiner.within(Role::Schedule, &reach(Role::Schedule), schedule)??);
-        let its = Arc::clone(&supervisor);
-        let beat = move || Heartbeat::start(&its);
-        let heartbeat = confiner.within(Role::Schedule, &reach(Role::Schedule), beat)??;
         let (probed, holding) = settle_accounts(&options);
         let probe = probe_program(&options, &holding);
         let devices = &options.engines.vulkan_devices;
         let (machine, computes_on_gpu) = Machine::find(probed?, devices, &probe, options.engines.sandbox)?;
+        let schedule = start_schedule(&options, &machine, &confiner, &reach(Role::Turns), awake)?;
+        let heartbeat = start_heartbeat(&confiner, &schedule)?;
         machine.devices().for_each(|device| log::info!("compute node: {}", device.name));
         if let Compute::Refused(reason) = machine.first() {
             log::warn!("no compute node, only copies: {reason}");
@@ -177,7 +174,7 @@ impl Host {
             starter: starter.transpose()?.transpose()?,
             reach: reach(Role::Front),
             confiner: Arc::clone(&confiner),
-            supervisor,
+            schedule,
             machine: machine.clone(),
             tracking,
             local,

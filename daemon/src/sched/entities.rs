@@ -14,14 +14,15 @@ use campanile_protocol::engine::block::PROGRESS;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::scheduling::CONTENDED;
 use campanile_protocol::engine::scheduling::LATENCY_BOOSTS;
+use campanile_protocol::handshake::grant::Breach;
 use campanile_protocol::handshake::grant::Given;
 use campanile_protocol::handshake::grant::Phase;
 
 use super::alarm::Alarm;
 use super::alarm::Hang;
-use super::meter::Meters;
-use super::meter::Preemption;
-use super::meter::Times;
+use super::measures::Measures;
+use super::measures::Times;
+use super::schedule::Participant;
 use super::share::Share;
 use super::signal_budget::FRUITFUL;
 use super::signal_budget::FRUITLESS;
@@ -32,7 +33,7 @@ use super::turns::EngineId;
 use super::turns::Operation;
 use super::wake_sources::WakeSources;
 
-/// An engine. Its grant word is `{IDLE, 0}` when it is added.
+/// An engine.
 #[derive(Debug)]
 pub(super) struct Entity {
     pub(super) at: EngineAddress,
@@ -42,7 +43,7 @@ pub(super) struct Entity {
     pub(super) share: Share,
     pub(super) held: Duration,
     /// Where its time is added up.
-    pub(super) meters: Option<Arc<Meters>>,
+    pub(super) measures: Option<Arc<dyn Measures>>,
     given: Given,
     /// When it was asked to yield its node, which it has not done yet.
     asked: Option<Duration>,
@@ -56,14 +57,9 @@ pub(super) struct Entity {
 }
 
 impl Entity {
-    pub(super) fn new(
-        at: EngineAddress,
-        handle: GrantHandle,
-        alarm: Arc<Alarm>,
-        timeout: Option<Duration>,
-        share: Share,
-    ) -> Self {
-        let given = Given::default();
+    /// One that has so much already.
+    pub(super) fn new(participant: Participant, given: Given) -> Self {
+        let Participant { at, handle, alarm, timeout, share } = participant;
         let (held, budget) = (Duration::ZERO, SignalBudget::default());
         Self {
             at,
@@ -72,7 +68,7 @@ impl Entity {
             timeout,
             share,
             held,
-            meters: None,
+            measures: None,
             given,
             asked: None,
             given_before: given,
@@ -80,6 +76,19 @@ impl Entity {
             budget,
             log: LogLimit::of_thread(),
         }
+    }
+
+    /// Whether it has its node, by what was given to it.
+    pub(super) fn holds(&self) -> bool {
+        self.given.holds()
+    }
+
+    /// It says that it has its node, which another one has: it is to end.
+    pub(super) fn refuse_node(&mut self) {
+        let word = self.load(GRANT);
+        self.given = self.given.without_node();
+        self.raise(Hang::BrokenProtocol(Breach { word, given: self.given }), self.progress());
+        self.is_broken = true;
     }
 
     fn load(&self, offset: u64) -> u64 {
@@ -93,13 +102,16 @@ impl Entity {
         if !self.given.holds() {
             self.note_yield(now);
         }
+        if let Some(measures) = &self.measures {
+            measures.set_keeps(phase == Phase::Revoking);
+        }
         phase
     }
 
     /// It does not have its node any more, at the latest since `now`.
     pub(super) fn note_yield(&mut self, now: Duration) {
-        if let (Some(asked), Some(meters)) = (self.asked.take(), &self.meters) {
-            meters.note_preemption(self.at, Preemption::Yield, now.saturating_sub(asked));
+        if let (Some(asked), Some(measures)) = (self.asked.take(), &self.measures) {
+            measures.note_yield(now.saturating_sub(asked));
         }
     }
 
@@ -152,8 +164,8 @@ impl Entity {
     }
 
     pub(super) fn measure(&self, times: Times) {
-        if let Some(meters) = &self.meters {
-            meters.add(self.at, times);
+        if let Some(measures) = &self.measures {
+            measures.add(times);
         }
     }
 }
@@ -167,6 +179,8 @@ pub(super) struct Entities {
     /// Those with another timeout or share than the turns know.
     pub(super) tuned: Vec<EngineId>,
     pub(super) expected: Vec<Expected>,
+    /// No turns are given for now: engines that have their nodes may not be known yet.
+    pub(super) is_held_back: bool,
     pub(super) stop: bool,
 }
 
@@ -266,39 +280,33 @@ impl Entities {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use campanile_host_gpu::engine::message::NodeKind;
-    use campanile_host_gpu::event::Event;
-    use campanile_host_gpu::memory::mapping::Access;
-    use campanile_host_gpu::memory::mapping::Mapping;
-    use campanile_host_gpu::memory::vram::create_memfd;
-    use campanile_protocol::engine::block::BLOCK_BYTES;
     use campanile_protocol::handshake::grant;
     use campanile_protocol::handshake::grant::Grant;
 
-    use super::Alarm;
     use super::CONTENDED;
     use super::EngineAddress;
     use super::EngineId;
     use super::Entities;
     use super::Entity;
     use super::GRANT;
-    use super::GrantHandle;
+    use super::Given;
     use super::Hang;
     use super::LATENCY_BOOSTS;
     use super::LOOK;
-    use super::Meters;
     use super::Operation;
     use super::Phase;
-    use super::Preemption;
     use super::Share;
     use super::Times;
     use super::WakeSources;
+    use crate::sched::meter::Meters;
+    use crate::sched::meter::Preemption;
+    use crate::sched::testing::participant;
 
     const A: EngineId = EngineId(1);
     const B: EngineId = EngineId(2);
@@ -308,13 +316,9 @@ mod tests {
     fn entities() -> (Entities, WakeSources) {
         let (mut entities, wake_sources) = (Entities::default(), WakeSources::new().unwrap());
         for engine in [A, B] {
-            let file: File = create_memfd("block", BLOCK_BYTES).unwrap();
-            let shared = Arc::new(Mapping::new(file, 0, BLOCK_BYTES, Access::ReadWrite).unwrap());
-            let [wake, asks] = [(); 2].map(|()| Arc::new(Event::new().unwrap()));
-            wake_sources.watch(engine, &asks).unwrap();
-            let (at, alarm) = (EngineAddress::new(0, NodeKind::Copy), Arc::new(Alarm::new().unwrap()));
-            let handle = GrantHandle { shared, wake, asks };
-            entities.engines.insert(engine, Entity::new(at, handle, alarm, None, Share::default()));
+            let participant = participant(EngineAddress::new(0, NodeKind::Copy));
+            wake_sources.watch(engine, &participant.handle.asks).unwrap();
+            entities.engines.insert(engine, Entity::new(participant, Given::default()));
         }
         (entities, wake_sources)
     }
@@ -446,7 +450,8 @@ mod tests {
     fn a_yield_takes_from_when_it_is_asked_for_until_the_node_is_free() {
         let (mut entities, _wake_sources) = entities();
         let meters = Arc::new(Meters::default());
-        entities.engines.get_mut(&A).unwrap().meters = Some(Arc::clone(&meters));
+        let entity = entities.engines.get_mut(&A).unwrap();
+        entity.measures = Some(meters.begin(entity.at, &entity.handle.shared));
         let yields = || {
             let seen = meters.preemptions(EngineAddress::new(0, NodeKind::Copy), Preemption::Yield);
             (seen.buckets.iter().sum::<u64>(), seen.sum)
@@ -490,7 +495,7 @@ mod tests {
         };
         let entity = entities.engines.get_mut(&A).unwrap();
         entity.set_held(Duration::from_millis(3));
-        entity.meters = Some(Arc::clone(&meters));
+        entity.measures = Some(meters.begin(entity.at, &entity.handle.shared));
         for held in [5, 9, 9] {
             entity.set_held(Duration::from_millis(held));
             assert_eq!(

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,6 +14,9 @@ use campanile_host_gpu::engine::address::MAX_PLACES;
 use campanile_host_gpu::memory::mapping::Mapping;
 use campanile_host_gpu::sched::parameters::WHOLE_ENGINE;
 
+use super::measures::Measures;
+use super::measures::Times;
+use super::record::Record;
 use super::share::Share;
 use super::turns::EngineId;
 use super::user_submissions::UserSubmissions;
@@ -25,6 +31,8 @@ pub struct Meter {
     wanted_ns: AtomicU64,
     user_submissions: UserSubmissions,
     preemptions: [Latencies; Preemption::ALL.len()],
+    /// Of the engine that is there, where a supervisor in another process adds up what that has.
+    record: Mutex<Option<Arc<Record>>>,
 }
 
 /// What an engine is told to stop for.
@@ -41,18 +49,50 @@ impl Preemption {
     pub const ALL: [Self; 2] = [Self::Yield, Self::Command];
 }
 
-/// Times of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Times {
-    /// It had the node, as it was charged for it.
-    pub held: Duration,
-    /// What its weight and cap came to, beside the others that wanted the node at the same time; bands do not count.
-    pub due: Duration,
-    /// It had the node or wanted it.
-    pub wanted: Duration,
+/// The meters of the node of an engine.
+#[derive(Debug)]
+struct OfNode {
+    meters: Arc<Meters>,
+    at: EngineAddress,
+}
+
+impl Measures for OfNode {
+    fn add(&self, times: Times) {
+        self.meters.add(self.at, times);
+    }
+
+    fn note_yield(&self, took: Duration) {
+        self.meters.note_preemption(self.at, Preemption::Yield, took);
+    }
+
+    fn end(&self) {
+        self.meters.engine_has_ended(self.at);
+    }
 }
 
 impl Meter {
+    fn add(&self, times: Times) {
+        let parts = [(&self.held_ns, times.held), (&self.due_ns, times.due), (&self.wanted_ns, times.wanted)];
+        for (sum, time) in parts {
+            sum.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// The record of the engine that is there. What is read of the sums while it is locked leaves nothing of it out, and has
+    /// nothing of it twice.
+    fn record(&self) -> MutexGuard<'_, Option<Arc<Record>>> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another record, after what the one before says was added up.
+    fn set_record(&self, next: Option<Arc<Record>>) {
+        let mut record = self.record();
+        if let Some(last) = std::mem::replace(&mut *record, next) {
+            self.add(last.times());
+            self.of(Preemption::Yield).add(&last.yields());
+        }
+    }
+
     fn of(&self, what: Preemption) -> &Latencies {
         let [yields, commands] = &self.preemptions;
         match what {
@@ -69,11 +109,22 @@ pub struct Meters([Meter; MAX_PLACES]);
 impl Meters {
     /// Adds to the times of a node.
     pub fn add(&self, at: EngineAddress, times: Times) {
-        let Some(meter) = self.0.get(at.index()) else { return };
-        let parts =
-            [(&meter.held_ns, times.held), (&meter.due_ns, times.due), (&meter.wanted_ns, times.wanted)];
-        for (sum, time) in parts {
-            sum.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        if let Some(meter) = self.0.get(at.index()) {
+            meter.add(times);
+        }
+    }
+
+    /// An engine of this node begins, over this shared block: where the supervisor of this process writes what it has.
+    pub fn begin(self: &Arc<Self>, at: EngineAddress, block: &Arc<Mapping>) -> Arc<dyn Measures> {
+        self.engine_begins(at, block);
+        Arc::new(OfNode { meters: Arc::clone(self), at })
+    }
+
+    /// An engine of this node begins whose supervisor, in another process, writes there.
+    pub fn follow(&self, at: EngineAddress, block: &Arc<Mapping>, record: &Arc<Record>) {
+        self.engine_begins(at, block);
+        if let Some(meter) = self.0.get(at.index()) {
+            meter.set_record(Some(Arc::clone(record)));
         }
     }
 
@@ -86,7 +137,13 @@ impl Meters {
 
     /// How long preemptions of a node took.
     pub fn preemptions(&self, at: EngineAddress, what: Preemption) -> Distribution {
-        self.0.get(at.index()).map(|meter| meter.of(what).distribution()).unwrap_or_default()
+        let Some(meter) = self.0.get(at.index()) else { return Distribution::default() };
+        let record = meter.record();
+        let mut seen = meter.of(what).distribution();
+        if let Some(record) = record.as_ref().filter(|_| what == Preemption::Yield) {
+            seen += record.yields();
+        }
+        seen
     }
 
     /// An engine of this node begins, over this shared block.
@@ -100,6 +157,7 @@ impl Meters {
     pub fn engine_has_ended(&self, at: EngineAddress) {
         if let Some(meter) = self.0.get(at.index()) {
             meter.user_submissions.leave();
+            meter.set_record(None);
         }
     }
 
@@ -110,13 +168,14 @@ impl Meters {
 
     /// The times of a node so far.
     pub fn times(&self, at: EngineAddress) -> Times {
-        let read = |sum: fn(&Meter) -> &AtomicU64| {
-            Duration::from_nanos(self.0.get(at.index()).map_or(0, |meter| sum(meter).load(Ordering::Relaxed)))
-        };
+        let Some(meter) = self.0.get(at.index()) else { return Times::default() };
+        let record = meter.record();
+        let of_record = record.as_ref().map(|record| record.times()).unwrap_or_default();
+        let read = |sum: &AtomicU64, more| Duration::from_nanos(sum.load(Ordering::Relaxed)) + more;
         Times {
-            held: read(|meter| &meter.held_ns),
-            due: read(|meter| &meter.due_ns),
-            wanted: read(|meter| &meter.wanted_ns),
+            held: read(&meter.held_ns, of_record.held),
+            due: read(&meter.due_ns, of_record.due),
+            wanted: read(&meter.wanted_ns, of_record.wanted),
         }
     }
 }
@@ -170,8 +229,11 @@ mod tests {
     use campanile_protocol::engine::scheduling::USER_SUBMISSIONS;
 
     use super::Dues;
+    use super::Measures;
     use super::Meters;
+    use super::Preemption;
     use super::Times;
+    use crate::sched::record::Record;
     use crate::sched::share::Share;
     use crate::sched::turns::EngineId;
 
@@ -213,12 +275,37 @@ mod tests {
     }
 
     #[test]
+    fn what_a_supervisor_in_another_process_writes_counts_while_its_engine_is_there_and_afterwards() {
+        let at = EngineAddress::new(0, NodeKind::Compute);
+        let (block, ms) = (block(), Duration::from_millis);
+        let meters = Meters::default();
+        let seen = || {
+            let yields = meters.preemptions(at, Preemption::Yield);
+            (meters.times(at), yields.buckets.iter().sum::<u64>(), yields.sum)
+        };
+        let times = |of: u64| Times { held: ms(of), due: ms(of * 2), wanted: ms(of * 3) };
+        meters.add(at, times(1));
+        let records = [(); 2].map(|()| Arc::new(Record::new().unwrap().0));
+        for (record, of) in records.iter().zip([2, 4]) {
+            meters.follow(at, &block, record);
+            record.add(times(of));
+            record.note_yield(ms(of));
+        }
+        assert_eq!(seen(), (times(7), 2, ms(6)));
+        assert_eq!(meters.preemptions(at, Preemption::Command).sum, Duration::ZERO);
+        meters.engine_has_ended(at);
+        records[1].add(times(8));
+        assert_eq!(seen(), (times(7), 2, ms(6)), "it has ended");
+    }
+
+    fn block() -> Arc<Mapping> {
+        let file = create_memfd("block", 1 << 16).unwrap();
+        Arc::new(Mapping::new(file, 0, 1 << 16, Access::ReadWrite).unwrap())
+    }
+
+    #[test]
     fn user_mode_submissions_are_added_up_over_the_blocks_of_a_node() {
         let at = EngineAddress::new(0, NodeKind::Copy);
-        let block = || {
-            let file = create_memfd("block", 1 << 16).unwrap();
-            Arc::new(Mapping::new(file, 0, 1 << 16, Access::ReadWrite).unwrap())
-        };
         let say = |block: &Mapping, count: u64| {
             block.word(USER_SUBMISSIONS).unwrap().store(count, Ordering::Relaxed);
         };

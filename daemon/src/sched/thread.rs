@@ -12,9 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
-use campanile_host_gpu::adapter::process::GrantHandle;
 use campanile_host_gpu::cpu_slice;
-use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::ids::ContextIndex;
 use campanile_host_gpu::node::clock;
@@ -24,15 +22,18 @@ use campanile_protocol::engine::block::context_report;
 use campanile_protocol::engine::scheduling::REALTIME;
 use campanile_protocol::engine::scheduling::URGENCY;
 use campanile_protocol::engine::scheduling::Urgency;
+use campanile_protocol::handshake::grant::Given;
 use campanile_protocol::handshake::grant::Phase;
 
-use super::alarm::Alarm;
 use super::alarm::Hang;
 use super::awake::Awake;
 use super::entities::Entities;
 use super::entities::Entity;
+use super::measures::Measures;
 use super::meter::Dues;
 use super::meter::Meters;
+use super::schedule::Participant;
+use super::schedule::Schedule;
 use super::share::Share;
 use super::suspends::Expected;
 use super::suspends::Suspends;
@@ -90,67 +91,64 @@ impl Supervisor {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// An engine takes part, whose process was started over a grant word that said `{IDLE, 0}`. Where it does not yield, or gets
-    /// nowhere, for `timeout`, its alarm is raised; never without. Where it breaks the protocol of the word, its alarm is raised in
-    /// any case.
+    /// An engine takes part that has so much already. What it has from now on is written there.
     ///
     /// # Errors
     /// Its eventfd cannot be watched.
-    pub fn add(
+    pub(super) fn admit(
         &self,
-        at: EngineAddress,
-        handle: GrantHandle,
-        alarm: Arc<Alarm>,
-        timeout: Option<Duration>,
-        share: Share,
+        participant: Participant,
+        given: Given,
+        measures: Arc<dyn Measures>,
     ) -> io::Result<EngineId> {
         let mut entities = self.shared.lock();
         entities.next += 1;
         let id = EngineId(entities.next);
-        self.shared.wake_sources.watch(id, &handle.asks)?;
-        entities.engines.insert(id, Entity::new(at, handle, alarm, timeout, share));
+        self.shared.wake_sources.watch(id, &participant.handle.asks)?;
+        let mut entity = Entity::new(participant, given);
+        entity.measures = Some(measures);
+        entities.engines.insert(id, entity);
         entities.new.push(id);
         drop(entities);
         self.shared.wake_sources.wake();
         Ok(id)
     }
 
-    /// Has the thread make a round, and says how many it has made by now: where two calls some time apart say the same, it stands still.
-    pub fn pulse(&self) -> u64 {
+    /// Gives no turns from now on, or gives them again: while it does not, engines that have their nodes keep them.
+    pub(super) fn hold_back(&self, is_held_back: bool) {
+        self.shared.lock().is_held_back = is_held_back;
+        self.shared.wake_sources.wake();
+    }
+}
+
+impl Schedule for Supervisor {
+    fn add(&self, participant: Participant, meters: &Arc<Meters>) -> io::Result<EngineId> {
+        let measures = meters.begin(participant.at, &participant.handle.shared);
+        self.admit(participant, Given::default(), measures)
+    }
+
+    fn pulse(&self) -> u64 {
         let rounds = self.shared.rounds.load(Ordering::Relaxed);
         self.shared.wake_sources.wake();
         rounds
     }
 
-    /// Whether an engine that was asked to yield its node has it still, by the supervisor's own record: what the engine's word says
-    /// between two looks does not count.
-    pub fn keeps_node(&self, engine: EngineId) -> bool {
+    fn keeps_node(&self, engine: EngineId) -> bool {
         let mut entities = self.shared.lock();
         let now = self.shared.begun.elapsed();
         entities.engines.get_mut(&engine).is_some_and(|entity| entity.look(now) == Phase::Revoking)
     }
 
-    /// An engine was asked to suspend the context of an entry, and has the timeout to report it (UMS-112).
-    pub fn expect_suspend(&self, engine: EngineId, context: ContextIndex, fence: u64) {
+    fn expect_suspend(&self, engine: EngineId, context: ContextIndex, fence: u64) {
         self.shared.lock().expected.push(Expected { engine, context, fence });
         self.shared.wake_sources.wake();
     }
 
-    /// How long an engine has had its node, up to the last decision.
-    pub fn held(&self, engine: EngineId) -> Duration {
+    fn held(&self, engine: EngineId) -> Duration {
         self.shared.lock().engines.get(&engine).map_or(Duration::ZERO, |entity| entity.held)
     }
 
-    /// What an engine has of its node is added up there, from now on.
-    pub fn meter(&self, engine: EngineId, meters: &Arc<Meters>) {
-        if let Some(entity) = self.shared.lock().engines.get_mut(&engine) {
-            meters.engine_begins(entity.at, &entity.handle.shared);
-            entity.meters = Some(Arc::clone(meters));
-        }
-    }
-
-    /// An engine has another timeout and another share from the next decision on.
-    pub fn retune(&self, engine: EngineId, timeout: Option<Duration>, share: Share) {
+    fn retune(&self, engine: EngineId, timeout: Option<Duration>, share: Share) {
         let mut entities = self.shared.lock();
         if let Some(entity) = entities.engines.get_mut(&engine) {
             (entity.timeout, entity.share) = (timeout, share);
@@ -160,14 +158,13 @@ impl Supervisor {
         self.shared.wake_sources.wake();
     }
 
-    /// An engine is gone; only after its process is reaped, or stands still for ever.
-    pub fn remove(&self, engine: EngineId) {
+    fn remove(&self, engine: EngineId) {
         let mut entities = self.shared.lock();
         if let Some(mut entity) = entities.engines.remove(&engine) {
             entity.note_yield(self.shared.begun.elapsed());
             self.shared.wake_sources.unwatch(engine, &entity.handle.asks);
-            if let Some(meters) = &entity.meters {
-                meters.engine_has_ended(entity.at);
+            if let Some(measures) = &entity.measures {
+                measures.end();
             }
         }
         entities.gone.push(engine);
@@ -203,8 +200,11 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
             return;
         }
         for engine in std::mem::take(&mut entities.new) {
-            if let Some(entity) = entities.engines.get(&engine) {
+            if let Some(entity) = entities.engines.get_mut(&engine) {
                 turns.add(engine, entity.at, entity.timeout, entity.share, begun.elapsed());
+                if entity.holds() && !turns.adopt(engine, begun.elapsed()) {
+                    entity.refuse_node();
+                }
             }
         }
         for engine in std::mem::take(&mut entities.tuned) {
@@ -227,7 +227,8 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
         let phases = entities.look(now);
         let phase = |engine: EngineId| phases.get(&engine).copied().unwrap_or(Phase::Idle);
         let urgency = |engine: EngineId| Urgency::from_word(entities.load(engine, URGENCY));
-        let (operations, mut next) = turns.decide(phase, urgency, now);
+        let (operations, mut next) =
+            if entities.is_held_back { Default::default() } else { turns.decide(phase, urgency, now) };
         for operation in operations {
             if let Err(engine) = entities.apply(operation, now) {
                 // The engine has changed its word meanwhile: decide again at once.
@@ -289,7 +290,6 @@ fn run(shared: &Shared, mut turns: Turns, mut awake: Awake<impl Write>) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::io::Read;
     use std::os::fd::AsFd;
     use std::os::fd::AsRawFd;
@@ -305,13 +305,9 @@ mod tests {
     use campanile_host_gpu::essential_thread;
     use campanile_host_gpu::event::Event;
     use campanile_host_gpu::ids::ContextIndex;
-    use campanile_host_gpu::memory::mapping::Access;
-    use campanile_host_gpu::memory::mapping::Mapping;
-    use campanile_host_gpu::memory::vram::create_memfd;
     use campanile_host_gpu::node::clock;
     use campanile_host_gpu::sched::choice::Choice;
     use campanile_host_gpu::sched::parameters::Band;
-    use campanile_protocol::engine::block::BLOCK_BYTES;
     use campanile_protocol::engine::block::GRANT;
     use campanile_protocol::engine::block::PROGRESS;
     use campanile_protocol::engine::block::context_report;
@@ -328,6 +324,8 @@ mod tests {
 
     use super::EngineId;
     use super::Meters;
+    use super::Participant;
+    use super::Schedule;
     use super::Supervisor;
     use crate::latencies::Distribution;
     use crate::sched::alarm::Alarm;
@@ -336,23 +334,16 @@ mod tests {
     use crate::sched::awake::Awake;
     use crate::sched::meter::Preemption;
     use crate::sched::share::Share;
-
-    /// The shared block of an engine without a process.
-    fn block() -> GrantHandle {
-        let file: File = create_memfd("block", BLOCK_BYTES).unwrap();
-        let shared = Arc::new(Mapping::new(file, 0, BLOCK_BYTES, Access::ReadWrite).unwrap());
-        let [wake, asks] = [(); 2].map(|()| Arc::new(Event::new().unwrap()));
-        GrantHandle { shared, wake, asks }
-    }
+    use crate::sched::testing::participant;
 
     /// An engine without a process, which wants its node.
     fn add(supervisor: &Supervisor, highest_band: Band) -> (EngineId, GrantHandle) {
-        let handle = block();
+        let engine = participant(EngineAddress::new(0, NodeKind::Compute));
+        let handle = engine.handle.clone();
         run_realtime_work(&handle);
         let _asks = grant::take_turn(handle.shared.word(GRANT).unwrap());
         let share = Share { highest_band, ..Share::default() };
-        let (at, alarm) = (EngineAddress::new(0, NodeKind::Compute), Arc::new(Alarm::new().unwrap()));
-        (supervisor.add(at, handle.clone(), alarm, None, share).unwrap(), handle)
+        (supervisor.add(Participant { share, ..engine }, &Arc::default()).unwrap(), handle)
     }
 
     fn run_realtime_work(engine: &GrantHandle) {
@@ -443,6 +434,7 @@ mod tests {
         id: EngineId,
         handle: GrantHandle,
         alarm: Arc<Alarm>,
+        meters: Arc<Meters>,
     }
 
     impl Still {
@@ -452,14 +444,14 @@ mod tests {
             progress: Progress,
             timeout: Option<Duration>,
         ) -> Self {
-            let handle = block();
+            let engine = participant(EngineAddress::new(physical, NodeKind::Copy));
+            let (handle, alarm) = (engine.handle.clone(), Arc::clone(&engine.alarm));
             handle.shared.word(PROGRESS).unwrap().store(progress.word(), Ordering::Release);
             let _asks = grant::take_turn(handle.shared.word(GRANT).unwrap());
-            let (at, alarm) = (EngineAddress::new(physical, NodeKind::Copy), Arc::new(Alarm::new().unwrap()));
-            let its = Arc::clone(&alarm);
-            let id = supervisor.add(at, handle.clone(), its, timeout, Share::default()).unwrap();
+            let meters = Arc::default();
+            let id = supervisor.add(Participant { timeout, ..engine }, &meters).unwrap();
             assert!(handle.wake.wait(Some(NEVER)), "it is given its node");
-            let engine = Self { id, handle, alarm };
+            let engine = Self { id, handle, alarm, meters };
             assert_eq!(engine.phase(), Phase::Granted);
             engine
         }
@@ -529,10 +521,8 @@ mod tests {
         let supervisor = Supervisor::start(Choice::default(), 10, Awake::off()).unwrap();
         let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
         let engine = Still::start(&supervisor, 0, stuck, TIMEOUT);
-        let meters = Arc::new(Meters::default());
-        supervisor.meter(engine.id, &meters);
         let _hangs = engine.alarmed();
-        let yields = || meters.preemptions(EngineAddress::new(0, NodeKind::Copy), Preemption::Yield);
+        let yields = || engine.meters.preemptions(EngineAddress::new(0, NodeKind::Copy), Preemption::Yield);
         assert_eq!(yields(), Distribution::default(), "it has not");
         supervisor.remove(engine.id);
         assert_eq!(yields().buckets.iter().sum::<u64>(), 1);
@@ -556,10 +546,9 @@ mod tests {
 
     /// An engine without a process, of the node of every other that is made so; its alarm.
     fn join(supervisor: &Supervisor) -> (EngineId, GrantHandle, Arc<Alarm>) {
-        let (handle, alarm) = (block(), Arc::new(Alarm::new().unwrap()));
-        let at = EngineAddress::new(0, NodeKind::Copy);
-        let its = Arc::clone(&alarm);
-        let id = supervisor.add(at, handle.clone(), its, TIMEOUT, Share::default()).unwrap();
+        let engine = participant(EngineAddress::new(0, NodeKind::Copy));
+        let (handle, alarm) = (engine.handle.clone(), Arc::clone(&engine.alarm));
+        let id = supervisor.add(Participant { timeout: TIMEOUT, ..engine }, &Arc::default()).unwrap();
         (id, handle, alarm)
     }
 

@@ -144,6 +144,14 @@ impl Turns {
         self.engines.insert(engine, entity);
     }
 
+    /// An engine that takes part has its node from before. False where another one has it.
+    pub fn adopt(&mut self, engine: EngineId, now: Duration) -> bool {
+        let node = self.engines.get(&engine).and_then(|entity| self.nodes.get_mut(&entity.node));
+        let Some(turns) = node.filter(|turns| turns.holding.is_none()) else { return false };
+        turns.holding = Some(Holding { engine, since: now, charged: now, revoked: None, reported: false });
+        true
+    }
+
     /// An engine has another timeout and another share from the next decision on.
     pub fn change(&mut self, engine: EngineId, timeout: Option<Duration>, share: Share, now: Duration) {
         let Some(entity) = self.engines.get_mut(&engine) else { return };

@@ -39,8 +39,8 @@ use super::tdr::standing::Standing;
 use super::vulkan_devices::VulkanDevices;
 use crate::ledger::keeping::Ledger;
 use crate::sched::meter::Meters;
+use crate::sched::schedule::Schedule;
 use crate::sched::share::Share;
-use crate::sched::thread::Supervisor;
 
 /// Whether the machine can compute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub struct Config {
     /// What it had of each node.
     pub meters: Arc<Meters>,
     /// Who gives turns.
-    pub supervisor: Arc<Supervisor>,
+    pub schedule: Arc<dyn Schedule>,
     /// What the operator asks of it.
     pub orders: Arc<Orders>,
     /// The policy of its engines.

@@ -24,7 +24,7 @@ fn tune(session: &mut Session, tuning: Tuning) -> Answer {
     let config = &session.vm.config;
     for at in session.vm.engines.addresses() {
         if let Some(id) = session.vm.engines[at.index()].supervised {
-            config.supervisor.retune(id, config.watched_timeout(at.node), config.share);
+            config.schedule.retune(id, config.watched_timeout(at.node), config.share);
         }
     }
     session.look_at = Watch::default();

@@ -57,6 +57,7 @@ use super::vulkan_devices::VulkanDevices;
 use crate::ids::GuestProcess;
 use crate::migration::state;
 use crate::sched::awake::Awake;
+use crate::sched::schedule::Schedule;
 use crate::sched::share::Share;
 use crate::sched::thread::Supervisor;
 use crate::vgpu::engines::lifecycle::Lifecycle;
@@ -69,7 +70,7 @@ pub(crate) fn config() -> Config {
 }
 
 /// The same, with a supervisor that is there.
-pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
+pub(crate) fn config_under(schedule: Arc<dyn Schedule>) -> Config {
     let quota = Quota { min: 0, max: 4 << 30 };
     Config {
         name: "tested".to_owned(),
@@ -94,7 +95,7 @@ pub(crate) fn config_under(supervisor: Arc<Supervisor>) -> Config {
         profile: GpuProfile::Host,
         launcher: Arc::new(Program::new(PathBuf::from("/nonexistent/campanile"), Vec::new())),
         compute: Compute::on("a device"),
-        supervisor,
+        schedule,
         orders: Arc::new(Orders::new().unwrap()),
         scheduler: Choice::default(),
         bands: Settings::default(),

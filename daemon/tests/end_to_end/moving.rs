@@ -282,7 +282,7 @@ impl Moving {
             profile: GpuProfile::Host,
             launcher: Arc::new(Program::new(PathBuf::from(env!("CARGO_BIN_EXE_campanile")), vulkan())),
             compute: Compute::on("whatever there is"),
-            supervisor: Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()),
+            schedule: Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap()),
             orders: Arc::new(Orders::new().unwrap()),
             scheduler: Choice::default(),
             bands: Settings::default(),

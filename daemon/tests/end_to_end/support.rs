@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_daemon::sched::broker::line::Line;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::transport::error::TransportError;
 use campanile_test_vmm::options::VmOptions;
@@ -24,6 +25,9 @@ pub(crate) const MODEL: &str = "CAMPANILE_TEST_DOORBELL_MODEL";
 
 /// With this variable all these daemons have local memory there; tests that are about one place ask for it.
 pub(crate) const LOCAL_MEMORY: &str = "CAMPANILE_TEST_LOCAL_MEMORY";
+
+/// With this variable a `campanile schedule` gives turns to each of these daemons, in place of its own supervisor.
+pub(crate) const SCHEDULE: &str = "CAMPANILE_TEST_SCHEDULE";
 
 /// How long anything in these tests may take before it counts as never.
 pub(crate) const NEVER: Duration = Duration::from_secs(60);
@@ -62,9 +66,29 @@ fn local_place(arguments: &[&str]) -> Option<OsString> {
     Some(place)
 }
 
+/// The broker of turns of a daemon with these arguments, and its socket, where the environment wants one.
+fn start_schedule(folder: &TempDir, arguments: &[&str]) -> Option<(Child, PathBuf)> {
+    std::env::var_os(SCHEDULE)?;
+    let path = folder.path().join("schedule");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.arg("schedule").arg("--socket").arg(&path);
+    if !arguments.contains(&"--cpu-latency") {
+        command.args(["--cpu-latency", "off"]);
+    }
+    for pair in arguments.windows(2) {
+        if matches!(pair, ["--scheduler" | "--normal-share" | "--cpu-latency", _]) {
+            command.args(pair);
+        }
+    }
+    let child = command.stdin(Stdio::null()).spawn().unwrap();
+    until("the schedule", || Line::connect(&path).is_ok());
+    Some((child, path))
+}
+
 /// A `campanile serve` process.
 pub(crate) struct Daemon {
     child: Child,
+    schedule: Option<Child>,
     folder: TempDir,
 }
 
@@ -129,6 +153,10 @@ impl Daemon {
         if let Some(model) = std::env::var_os(MODEL).filter(|_| !arguments.contains(&"--doorbell-model")) {
             command.arg("--doorbell-model").arg(model);
         }
+        let schedule = start_schedule(&folder, arguments).map(|(child, path)| {
+            command.arg("--schedule").arg(path);
+            child
+        });
         if let Some(place) = local_place(arguments) {
             command.arg("--local-memory").arg(place);
         }
@@ -143,7 +171,7 @@ impl Daemon {
         command.args(arguments).stdin(Stdio::null());
         change(&mut command);
         let child = command.spawn().unwrap();
-        let daemon = Self { child, folder };
+        let daemon = Self { child, schedule, folder };
         let begun = Instant::now();
         while !(0..count).all(|index| daemon.socket(index).exists()) {
             assert!(begun.elapsed() < NEVER, "the daemon does not listen");
@@ -190,7 +218,9 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        for child in [Some(&mut self.child), self.schedule.as_mut()].into_iter().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }

@@ -34,7 +34,7 @@ use crate::upgrade::Over;
 
 const BYTES: u64 = 1 << 20;
 
-fn table(name: &str, more: &str) -> String {
+pub(crate) fn table(name: &str, more: &str) -> String {
     format!("[[vgpu]]\nname = \"{name}\"\nsocket = \"@/{name}.sock\"\nvram = \"64M\"\n{more}")
 }
 
@@ -98,7 +98,7 @@ impl Drop for Kept {
 }
 
 /// A fill that a guest sees end.
-fn fill(device: &Device, value: u32, by_doorbell: bool) -> Result<(), DriverError> {
+pub(crate) fn fill(device: &Device, value: u32, by_doorbell: bool) -> Result<(), DriverError> {
     let buffer = device.create_buffer(BYTES)?;
     let mut commands = CommandBuffer::new();
     commands.fill(buffer.va(), BYTES, value)?;
@@ -186,14 +186,14 @@ fn cont_10_a_daemon_that_is_stopped_or_panics_is_followed_by_another() {
 }
 
 /// A program of a guest that fills buffers over and over, with a new device where one is lost.
-struct Program {
+pub(crate) struct Program {
     rounds: Arc<AtomicU32>,
     /// How many devices it has lost.
-    thread: thread::JoinHandle<u32>,
+    pub(crate) thread: thread::JoinHandle<u32>,
 }
 
 impl Program {
-    fn begin(vm: &Arc<LoopbackVm>, is_over: &Arc<AtomicBool>, by_doorbell: bool) -> Self {
+    pub(crate) fn begin(vm: &Arc<LoopbackVm>, is_over: &Arc<AtomicBool>, by_doorbell: bool) -> Self {
         let rounds = Arc::new(AtomicU32::new(0));
         let (vm, is_over, done) = (Arc::clone(vm), Arc::clone(is_over), Arc::clone(&rounds));
         let thread = thread::spawn(move || {
@@ -223,7 +223,7 @@ impl Program {
         Self { rounds, thread }
     }
 
-    fn rounds(&self) -> u32 {
+    pub(crate) fn rounds(&self) -> u32 {
         self.rounds.load(Ordering::Relaxed)
     }
 }

@@ -15,6 +15,7 @@ mod preemptions;
 mod reload;
 mod schema;
 mod served;
+mod shared_schedule;
 mod spans;
 mod storage;
 mod top;

@@ -66,7 +66,7 @@ fn reach(role: Role) -> Reach {
 
 #[test]
 fn no_role_but_the_operators_opens_a_file() {
-    for role in [Role::Schedule, Role::Front, Role::Arrivals, Role::Metrics] {
+    for role in [Role::Schedule, Role::Turns, Role::Front, Role::Arrivals, Role::Metrics] {
         is_refused(role, &reach(role), "reads a file", || File::open("/etc/passwd"));
         is_refused(role, &reach(role), "looks into a process", || File::open("/proc/self/maps"));
         is_refused(role, &reach(role), "lists a folder", || fs::read_dir("/dev").map(drop));
@@ -83,7 +83,7 @@ fn no_role_but_the_operators_opens_a_file() {
 /// A wait that the kernel refuses returns at once, with nothing: a thread that waits so spins.
 #[test]
 fn the_threads_that_wait_for_engines_hear_them() {
-    for role in [Role::Schedule, Role::Front] {
+    for role in [Role::Schedule, Role::Turns, Role::Front] {
         let waits = || {
             let (sources, asks) = (WakeSources::new()?, Event::new()?);
             sources.watch(EngineId(1), &asks)?;
@@ -110,7 +110,7 @@ fn a_front_connects_to_the_port_of_its_peer_and_no_other() {
     let reach_of_peer = Reach::of(Role::Front, with_peer);
     attempt(Role::Front, &reach_of_peer, || TcpStream::connect(peer.0)).unwrap();
     is_refused(Role::Front, &reach_of_peer, "connects to another", || TcpStream::connect(other.0));
-    for role in [Role::Schedule, Role::Front, Role::Arrivals, Role::Metrics] {
+    for role in [Role::Schedule, Role::Turns, Role::Front, Role::Arrivals, Role::Metrics] {
         is_refused(role, &reach(role), "connects", || TcpStream::connect(peer.0));
     }
     assert_eq!(reach(Role::Operator).ports, Ports::Any);
@@ -175,6 +175,7 @@ fn a_role_keeps_the_capabilities_that_it_needs_of_those_that_there_are() {
     let has = rustix::thread::capabilities(None).unwrap().permitted;
     for (role, needs) in [
         (Role::Schedule, CapabilitySet::empty()),
+        (Role::Turns, CapabilitySet::empty()),
         (Role::Front, CapabilitySet::KILL),
         (Role::Operator, CapabilitySet::DAC_OVERRIDE),
         (Role::Arrivals, CapabilitySet::empty()),

@@ -157,6 +157,8 @@ impl EngineProcess {
     pub fn grant_handle(&self) -> GrantHandle {
         GrantHandle {
             shared: Arc::clone(&self.shared.mapping),
+            file: Arc::clone(&self.shared.file),
+            process: self.instance.as_ref().map(|instance| instance.id()),
             wake: Arc::clone(&self.shared.wake),
             asks: Arc::clone(&self.shared.asks),
         }

@@ -25,17 +25,21 @@ use crate::memory::vram;
 pub struct GrantHandle {
     /// The shared block.
     pub shared: Arc<Mapping>,
+    /// The file that it lies in.
+    pub file: Arc<File>,
     /// Wakes the engine.
     pub wake: Arc<Event>,
     /// The engine wants the node, gives it back, or has something to say of it. The engine may signal, drain and change it at
     /// will: a read of it may wait for ever.
     pub asks: Arc<Event>,
+    /// The process, where there is one: its end gives the node back.
+    pub process: Option<u32>,
 }
 
 /// A shared block. It outlives the processes that work on it, one after the other.
 #[derive(Debug)]
 pub(super) struct SharedBlock {
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
     pub(super) mapping: Arc<Mapping>,
     /// The engine has something to report.
     pub(super) event: Event,
@@ -59,7 +63,7 @@ impl SharedBlock {
         let mapping = Mapping::new(file.try_clone()?, 0, block::BLOCK_BYTES, Access::ReadWrite)
             .map_err(io::Error::other)?;
         let shared = Self {
-            file,
+            file: Arc::new(file),
             mapping: Arc::new(mapping),
             event: Event::new()?,
             wake: Arc::new(Event::new()?),

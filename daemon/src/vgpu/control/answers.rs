@@ -157,7 +157,7 @@ pub(in crate::vgpu) fn describe(vm: &Vm, power: &'static str) -> Answer {
         .map(|at| {
             let doorbells_in_use = connected_on(&vm.objects, at).len();
             let slot = &vm.engines[at.index()];
-            let held = slot.supervised.map_or(Duration::ZERO, |id| vm.config.supervisor.held(id));
+            let held = slot.supervised.map_or(Duration::ZERO, |id| vm.config.schedule.held(id));
             describe_engine(at, slot, doorbells_in_use, held)
         })
         .collect();

@@ -191,7 +191,7 @@ mod tests {
         session
             .vm
             .engines
-            .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.vm.objects, &*session.vm.config.schedule, OWNER, CONTEXT, |held| {
                 held.by_guest = true
             })
             .unwrap();

@@ -5,7 +5,8 @@ use super::kept_code::KeptCode;
 use super::room::Engines;
 use super::wakeup::Wakeup;
 use crate::ids::GuestProcess;
-use crate::sched::thread::Supervisor;
+use crate::sched::schedule::Participant;
+use crate::sched::schedule::Schedule;
 use crate::vgpu::config::Config;
 use crate::vgpu::journal::Journal;
 use crate::vgpu::objects::processes::Objects;
@@ -87,11 +88,11 @@ impl Engines {
         &self,
         at: EngineAddress,
         sighting: &Sighting,
-        supervisor: &Supervisor,
+        schedule: &dyn Schedule,
     ) -> bool {
         let slot = &self[at.index()];
         let Some(process) = slot.process() else { return true };
-        let keeps_node = || slot.supervised.is_some_and(|id| supervisor.keeps_node(id));
+        let keeps_node = || slot.supervised.is_some_and(|id| schedule.keeps_node(id));
         match sighting.hang {
             Hang::NotSuspended => process.contexts.has_reported_suspends(),
             Hang::NotYielded | Hang::NoProgress | Hang::BrokenProtocol(_) => {
@@ -114,9 +115,9 @@ impl Engines {
         let _stale = slot.alarm().take();
         let alarm = Arc::clone(slot.alarm());
         let timeout = config.watched_timeout(at.node);
-        let added = config.supervisor.add(at, handle, alarm, timeout, config.share);
+        let participant = Participant { at, handle, alarm, timeout, share: config.share };
+        let added = config.schedule.add(participant, &config.meters);
         let id = added.map_err(|error| format!("it cannot take part in turns: {error}"))?;
-        config.supervisor.meter(id, &config.meters);
         slot.supervised = Some(id);
         Ok(())
     }
@@ -321,7 +322,7 @@ impl Lifecycle<'_> {
         let slot = &mut self.vm.engines[at.index()];
         let ended = slot.clear(self.vm.config.doorbells);
         if let Some(id) = slot.supervised.take() {
-            self.vm.config.supervisor.remove(id);
+            self.vm.config.schedule.remove(id);
         }
         for (context, buffer) in ended {
             self.vm.objects.end_item(context, buffer.ring, buffer.item);
@@ -448,14 +449,14 @@ mod tests {
         store_progress(&session, Work::HwQueue);
         let progress = Progress { steps: 1, is_exempt: false, work: Work::HwQueue };
         let sighting = Sighting { hang: Hang::NoProgress, progress, at: Instant::now() };
-        assert!(!session.vm.engines.has_gone_on(COPY, &sighting, &session.vm.config.supervisor));
+        assert!(!session.vm.engines.has_gone_on(COPY, &sighting, &*session.vm.config.schedule));
         assert!(session.vm.engines.has_gone_on(
             COMPUTE,
             &Sighting { hang: Hang::NotYielded, ..sighting },
-            &session.vm.config.supervisor
+            &*session.vm.config.schedule
         ));
         store_progress(&session, Work::Nothing);
-        assert!(session.vm.engines.has_gone_on(COPY, &sighting, &session.vm.config.supervisor));
+        assert!(session.vm.engines.has_gone_on(COPY, &sighting, &*session.vm.config.schedule));
     }
 
     #[test]

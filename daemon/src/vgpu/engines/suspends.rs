@@ -12,7 +12,7 @@
 use super::room::Engines;
 use super::suspending::Suspending;
 use crate::ids::GuestProcess;
-use crate::sched::thread::Supervisor;
+use crate::sched::schedule::Schedule;
 use crate::vgpu::objects::ids::ContextHandle;
 use crate::vgpu::objects::processes::Objects;
 
@@ -40,7 +40,7 @@ impl Engines {
     pub(in crate::vgpu) fn hold(
         &mut self,
         objects: &mut Objects,
-        supervisor: &Supervisor,
+        schedule: &dyn Schedule,
         context: GuestProcess,
         handle: ContextHandle,
         reason: impl Fn(&mut Holds),
@@ -53,7 +53,7 @@ impl Engines {
         let process = slot.process_mut()?;
         let fence = if was_held { process.contexts.suspends(entry) } else { process.suspend_context(entry) };
         if let Some(id) = supervised.filter(|_| !was_held) {
-            supervisor.expect_suspend(id, entry, fence);
+            schedule.expect_suspend(id, entry, fence);
         }
         Some(Suspending { context, handle, at, entry, fence, origin: None })
     }
@@ -153,14 +153,14 @@ mod tests {
         let first = session
             .vm
             .engines
-            .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.vm.objects, &*session.vm.config.schedule, OWNER, CONTEXT, |held| {
                 held.by_guest = true
             })
             .unwrap();
         let second = session
             .vm
             .engines
-            .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.vm.objects, &*session.vm.config.schedule, OWNER, CONTEXT, |held| {
                 held.by_power = true
             })
             .unwrap();
@@ -186,7 +186,7 @@ mod tests {
         let of = session
             .vm
             .engines
-            .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
+            .hold(&mut session.vm.objects, &*session.vm.config.schedule, OWNER, CONTEXT, |held| {
                 held.by_guest = true
             })
             .unwrap();
@@ -204,7 +204,7 @@ mod tests {
             session
                 .vm
                 .engines
-                .hold(&mut session.vm.objects, &session.vm.config.supervisor, OWNER, CONTEXT, |held| {
+                .hold(&mut session.vm.objects, &*session.vm.config.schedule, OWNER, CONTEXT, |held| {
                     (held.by_guest, held.by_power) = (by_guest, !by_guest)
                 })
                 .unwrap();

@@ -103,7 +103,7 @@ impl Hotplug<'_> {
         {
             suspends.extend(self.vm.engines.hold(
                 &mut self.vm.objects,
-                &self.vm.config.supervisor,
+                &*self.vm.config.schedule,
                 origin.context,
                 handle,
                 |held| held.by_absence = true,

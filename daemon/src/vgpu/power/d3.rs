@@ -109,7 +109,7 @@ impl Transitions<'_> {
                 for (context, handle) in self.vm.objects.all_contexts() {
                     suspends.extend(self.vm.engines.hold(
                         &mut self.vm.objects,
-                        &self.vm.config.supervisor,
+                        &*self.vm.config.schedule,
                         context,
                         handle,
                         |held| held.by_power = true,
@@ -163,7 +163,7 @@ impl Transitions<'_> {
             return self.vm.engines.condemn(at, &error.to_string());
         }
         if let Some(id) = slot.supervised.take() {
-            self.vm.config.supervisor.remove(id);
+            self.vm.config.schedule.remove(id);
         }
         // What was done before the end counts.
         Recovery::of(self.vm).collect_reports(at);

@@ -78,7 +78,7 @@ impl Quiesce<'_> {
         for (context, handle) in self.vm.objects.all_contexts() {
             suspends.extend(self.vm.engines.hold(
                 &mut self.vm.objects,
-                &self.vm.config.supervisor,
+                &*self.vm.config.schedule,
                 context,
                 handle,
                 |held| held.by_freeze = true,
@@ -177,7 +177,7 @@ impl Quiesce<'_> {
             return Recovery::of(self.vm).replace_condemned();
         }
         if let Some(id) = self.vm.engines[at.index()].supervised.take() {
-            self.vm.config.supervisor.remove(id);
+            self.vm.config.schedule.remove(id);
         }
         Recovery::of(self.vm).collect_reports(at);
         Recovery::of(self.vm).replace_condemned();

@@ -189,13 +189,9 @@ mod tests {
                     session
                         .vm
                         .engines
-                        .hold(
-                            &mut session.vm.objects,
-                            &session.vm.config.supervisor,
-                            OWNER,
-                            CONTEXT,
-                            |held| held.by_guest = true,
-                        )
+                        .hold(&mut session.vm.objects, &*session.vm.config.schedule, OWNER, CONTEXT, |held| {
+                            held.by_guest = true
+                        })
                         .unwrap();
                 }
                 _ => {}

@@ -48,7 +48,7 @@ impl EngineReports<'_> {
         let suspending = self
             .vm
             .engines
-            .hold(&mut self.vm.objects, &self.vm.config.supervisor, origin.context, handle, |held| {
+            .hold(&mut self.vm.objects, &*self.vm.config.schedule, origin.context, handle, |held| {
                 held.by_guest = true
             })
             .ok_or(Status::DeviceLost)?;

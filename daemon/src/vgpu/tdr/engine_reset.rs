@@ -148,7 +148,7 @@ impl Recovery<'_> {
         slot.fences.check(last_aborted).map_err(|error| error.to_string())?;
         case.last_aborted = Some(last_aborted);
         if let Some(id) = slot.supervised.take() {
-            self.vm.config.supervisor.remove(id);
+            self.vm.config.schedule.remove(id);
         }
         case.reset_is_done();
         // First, so that nothing of it is told to the next process.

@@ -30,7 +30,7 @@ impl Recovery<'_> {
             self.recover_engine(at, Reason::EngineTimeout, &breach.to_string(), None);
             return;
         }
-        if self.vm.engines.has_gone_on(at, &sighting, &self.vm.config.supervisor) {
+        if self.vm.engines.has_gone_on(at, &sighting, &*self.vm.config.schedule) {
             // TDR-38: no reset, and no device in error.
             count(&self.vm.counters.timeouts_in_vain);
             return;

@@ -80,7 +80,7 @@ pub(crate) fn config((vram_bytes, max): (u64, u64)) -> Arc<Config> {
         launcher: Arc::new(Program::new(PathBuf::from("/nowhere/campanile"), Vec::new())),
         compute: Compute::on("whatever there is"),
         local: None,
-        supervisor: supervisor(),
+        schedule: supervisor(),
         orders: Arc::new(Orders::new().unwrap()),
         scheduler: Choice::default(),
         bands: Settings::default(),

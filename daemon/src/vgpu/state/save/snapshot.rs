@@ -437,7 +437,7 @@ mod tests {
             ("a suspend", |session| {
                 let suspending = session.vm.engines.hold(
                     &mut session.vm.objects,
-                    &session.vm.config.supervisor,
+                    &*session.vm.config.schedule,
                     OWNER,
                     CONTEXT,
                     |held| held.by_guest = true,

@@ -1,0 +1,598 @@
+//! Daemons, a broker and engines without processes, over real sockets.
+
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use campanile_host_gpu::adapter::process::GrantHandle;
+use campanile_host_gpu::engine::address::EngineAddress;
+use campanile_host_gpu::engine::message::NodeKind;
+use campanile_host_gpu::event::Event;
+use campanile_host_gpu::ids::ContextIndex;
+use campanile_host_gpu::memory::vram::create_memfd;
+use campanile_host_gpu::sched::choice::Choice;
+use campanile_protocol::engine::block::BLOCK_BYTES;
+use campanile_protocol::engine::block::GRANT;
+use campanile_protocol::engine::block::PROGRESS;
+use campanile_protocol::engine::block::context_report;
+use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::engine::progress::Work;
+use campanile_protocol::handshake::grant;
+use campanile_protocol::handshake::grant::Grant;
+use campanile_protocol::handshake::grant::Phase;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use tempfile::TempDir;
+
+use super::line::Line;
+use super::member::Member;
+use super::message::HangReport;
+use super::message::ToBroker;
+use super::message::ToDaemon;
+use super::message::Tuning;
+use super::message::VERSION;
+use super::server::Broker;
+use crate::listener::Listener;
+use crate::listener::SocketError;
+use crate::sched::alarm::Alarm;
+use crate::sched::alarm::Hang;
+use crate::sched::alarm::Sighting;
+use crate::sched::awake::Awake;
+use crate::sched::meter::Meters;
+use crate::sched::meter::Preemption;
+use crate::sched::record::RECORD_BYTES;
+use crate::sched::record::Record;
+use crate::sched::schedule::Participant;
+use crate::sched::schedule::Schedule;
+use crate::sched::share::Share;
+use crate::sched::testing::block;
+use crate::sched::testing::participant;
+use crate::sched::thread::Supervisor;
+use crate::sched::turns::EngineId;
+
+pub(super) const NEVER: Duration = Duration::from_secs(60);
+const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
+const COPY: EngineAddress = EngineAddress::new(0, NodeKind::Copy);
+
+/// A host with a socket at which a broker may serve.
+pub(super) struct Host {
+    _folder: TempDir,
+    pub(super) path: PathBuf,
+}
+
+impl Host {
+    pub(super) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("schedule");
+        Self { _folder: folder, path }
+    }
+
+    pub(super) fn supervisor() -> Arc<Supervisor> {
+        Arc::new(Supervisor::start(Choice::default(), 10, Awake::off()).unwrap())
+    }
+
+    fn broker(&self) -> Broker {
+        Broker::serve(Listener::bind_packets_for_group(&self.path).unwrap(), Self::supervisor()).unwrap()
+    }
+
+    fn member(&self, devices: &[&str]) -> Member {
+        Member::start(&self.path, devices.iter().map(|name| (*name).to_owned()).collect()).unwrap()
+    }
+}
+
+/// An engine of a daemon.
+struct Engine {
+    id: EngineId,
+    handle: GrantHandle,
+    alarm: Arc<Alarm>,
+    meters: Arc<Meters>,
+}
+
+impl Engine {
+    fn of(member: &Member, participant: Participant) -> Self {
+        let (handle, alarm) = (participant.handle.clone(), Arc::clone(&participant.alarm));
+        let meters = Arc::default();
+        let id = member.add(participant, &meters).unwrap();
+        Self { id, handle, alarm, meters }
+    }
+
+    fn at(member: &Member, at: EngineAddress) -> Self {
+        Self::of(member, participant(at))
+    }
+
+    fn word(&self) -> Grant {
+        Grant::from_word(self.handle.shared.word(GRANT).unwrap().load(Ordering::Acquire))
+    }
+
+    /// Asks for its node, as an engine does.
+    fn ask(&self) {
+        assert_eq!(grant::take_turn(self.handle.shared.word(GRANT).unwrap()), grant::Turn::Ask);
+        self.handle.asks.signal();
+    }
+
+    /// Waits until its word has this phase: each step of the broker's wakes it.
+    fn until(&self, phase: Phase) {
+        while self.word().phase != phase {
+            assert!(self.handle.wake.wait(Some(NEVER)), "{:?} and not {phase:?}", self.word());
+        }
+    }
+
+    /// Asks for its node, and gets it.
+    fn gets_node(&self) {
+        self.ask();
+        self.until(Phase::Granted);
+    }
+
+    fn gives_node_back(&self) {
+        assert!(grant::release(self.handle.shared.word(GRANT).unwrap()));
+        self.handle.asks.signal();
+    }
+
+    fn alarmed(&self) -> Sighting {
+        let limit = Timespec::try_from(NEVER).unwrap();
+        assert_eq!(
+            poll(&mut [PollFd::new(&*self.alarm, PollFlags::IN)], Some(&limit)),
+            Ok(1),
+            "never raised"
+        );
+        self.alarm.take().unwrap()
+    }
+}
+
+fn until(mut holds: impl FnMut() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < NEVER, "{what}");
+        thread::yield_now();
+    }
+}
+
+/// A process that stands for that of an engine. It ends when this is dropped.
+struct Process(Child);
+
+impl Process {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    fn participant(&self, at: EngineAddress, timeout: Option<Duration>) -> Participant {
+        let engine = participant(at);
+        let handle = GrantHandle { process: Some(self.0.id()), ..engine.handle };
+        Participant { handle, timeout, ..engine }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn cont_18_engines_of_several_daemons_take_turns_on_a_device_that_they_share_and_on_no_other() {
+    let host = Host::new();
+    let _broker = host.broker();
+    let (a, b) = (host.member(&["gpu#0"]), host.member(&["other#0", "gpu#0"]));
+    let first = Engine::at(&a, COMPUTE);
+    first.gets_node();
+    let second = Engine::at(&b, EngineAddress::new(1, NodeKind::Compute));
+    second.ask();
+    first.until(Phase::Revoking);
+    assert_eq!(second.word().phase, Phase::Want, "the node is not free yet");
+    assert!(grant::yield_turn(first.handle.shared.word(GRANT).unwrap()));
+    first.handle.asks.signal();
+    second.until(Phase::Granted);
+    // A node of that device that nobody has, and one of another device.
+    for engine in [Engine::at(&a, COPY), Engine::at(&b, COMPUTE)] {
+        engine.gets_node();
+    }
+    second.gives_node_back();
+    first.until(Phase::Granted);
+    let yields = first.meters.preemptions(COMPUTE, Preemption::Yield);
+    assert_eq!(yields.buckets.iter().sum::<u64>(), 1, "it was asked once");
+    until(
+        || {
+            first.handle.asks.signal();
+            !a.held(first.id).is_zero() && first.meters.times(COMPUTE).held >= a.held(first.id)
+        },
+        "it has had its node for no time",
+    );
+    a.remove(first.id);
+    assert_eq!(a.held(first.id), Duration::ZERO);
+    assert!(!first.meters.times(COMPUTE).held.is_zero(), "what it had is kept");
+}
+
+#[test]
+fn cont_18_weights_hold_between_daemons() {
+    let host = Host::new();
+    let _broker = host.broker();
+    let members = [(); 2].map(|()| host.member(&["gpu#0"]));
+    let shares = [300, 100].map(|weight| Share { weight, ..Share::default() });
+    let engines = [0, 1].map(|index: usize| {
+        Engine::of(&members[index], Participant { share: shares[index], ..participant(COMPUTE) })
+    });
+    engines.iter().for_each(Engine::ask);
+    // Each has its node whenever it gets it, until it is asked to yield.
+    let held = || [0, 1].map(|index: usize| members[index].held(engines[index].id));
+    until(
+        || {
+            for engine in &engines {
+                if grant::yield_turn(engine.handle.shared.word(GRANT).unwrap()) {
+                    engine.handle.asks.signal();
+                }
+            }
+            held().iter().sum::<Duration>() > Duration::from_millis(400)
+        },
+        "no turns are given",
+    );
+    let [heavy, light] = held();
+    assert!(heavy > light * 2 && heavy < light * 5, "{heavy:?} to {light:?}, and not 3 to 1");
+    let due = [0, 1].map(|index: usize| engines[index].meters.times(COMPUTE).due);
+    assert!(due[0] > due[1] * 2, "{due:?}");
+}
+
+#[test]
+fn cont_19_a_daemon_that_ends_costs_others_nothing_and_its_node_is_theirs_when_its_engine_has_ended() {
+    let host = Host::new();
+    let _broker = host.broker();
+    let (a, b) = (host.member(&["gpu#0"]), host.member(&["gpu#0"]));
+    let process = Process::start();
+    let lost = Engine::of(&a, process.participant(COMPUTE, None));
+    lost.gets_node();
+    let copies = Engine::at(&b, COPY);
+    copies.gets_node();
+    drop(a);
+    let waits = Engine::at(&b, COMPUTE);
+    waits.ask();
+    lost.until(Phase::Revoking);
+    copies.gives_node_back();
+    copies.gets_node();
+    assert_eq!(waits.word().phase, Phase::Want, "its process may run");
+    drop(process);
+    waits.until(Phase::Granted);
+}
+
+#[test]
+fn cont_19_a_process_that_does_not_end_with_its_daemon_holds_up_others_for_its_timeout_at_the_most() {
+    let host = Host::new();
+    let _broker = host.broker();
+    let (a, b) = (host.member(&["gpu#0"]), host.member(&["gpu#0"]));
+    let process = Process::start();
+    let lost = Engine::of(&a, process.participant(COMPUTE, Some(Duration::from_millis(100))));
+    lost.gets_node();
+    drop(a);
+    let waits = Engine::at(&b, COMPUTE);
+    waits.gets_node();
+}
+
+#[test]
+fn cont_11_engines_keep_what_they_have_without_a_broker_and_the_next_one_goes_on_from_there() {
+    let host = Host::new();
+    let broker = host.broker();
+    let (a, b) = (host.member(&["gpu#0"]), host.member(&["gpu#0"]));
+    let (has, wants) = (Engine::at(&a, COMPUTE), Engine::at(&b, COMPUTE));
+    let sleeps = Engine::at(&a, COPY);
+    has.gets_node();
+    sleeps.gets_node();
+    assert!(grant::park(sleeps.handle.shared.word(GRANT).unwrap()));
+    let before = has.word();
+    drop(broker);
+    wants.ask();
+    // One that comes while there is none, one that goes, one whose share is changed.
+    let late = Engine::at(&b, COPY);
+    late.ask();
+    let gone = Engine::at(&a, COMPUTE);
+    a.remove(gone.id);
+    b.retune(wants.id, None, Share { weight: 7, ..Share::default() });
+    assert_eq!(has.word(), before, "it runs on");
+    let _next = host.broker();
+    // The first that is given says that the next broker has begun; one that sleeps gives way to that.
+    late.until(Phase::Granted);
+    assert_eq!(sleeps.word(), Grant { phase: Phase::Idle, generation: 1 });
+    has.until(Phase::Revoking);
+    assert_eq!(has.word().generation, before.generation, "it was not given twice");
+    assert_eq!(wants.word().phase, Phase::Want, "another one has it");
+    has.gives_node_back();
+    wants.until(Phase::Granted);
+    assert_eq!((has.alarm.take(), wants.alarm.take(), sleeps.alarm.take()), (None, None, None));
+}
+
+#[test]
+fn cont_11_a_suspend_that_was_not_reported_before_is_waited_for_by_the_next_broker() {
+    let host = Host::new();
+    let broker = host.broker();
+    let member = host.member(&["gpu#0"]);
+    let timeout = Some(Duration::from_millis(100));
+    let [silent, reports] =
+        [(); 2].map(|()| Engine::of(&member, Participant { timeout, ..participant(COMPUTE) }));
+    drop(broker);
+    for engine in [&silent, &reports] {
+        member.expect_suspend(engine.id, ContextIndex::new(5), 9);
+    }
+    reports.handle.shared.word(context_report(5)).unwrap().store(9, Ordering::Release);
+    let _next = host.broker();
+    assert_eq!(silent.alarmed().hang, Hang::NotSuspended);
+    assert_eq!(reports.alarm.take(), None);
+}
+
+#[test]
+fn cont_20_a_hang_is_told_to_its_daemon_and_the_node_is_free_when_that_has_ended_the_engine() {
+    let host = Host::new();
+    let _broker = host.broker();
+    let (a, b) = (host.member(&["gpu#0"]), host.member(&["gpu#0"]));
+    let timeout = Some(Duration::from_millis(100));
+    let hangs = Engine::of(&a, Participant { timeout, ..participant(COMPUTE) });
+    let stuck = Progress { steps: 7, is_exempt: false, work: Work::HwQueue };
+    hangs.handle.shared.word(PROGRESS).unwrap().store(stuck.word(), Ordering::Release);
+    hangs.gets_node();
+    assert!(!a.keeps_node(hangs.id), "it may");
+    let waits = Engine::at(&b, COMPUTE);
+    waits.ask();
+    let sighting = hangs.alarmed();
+    assert!(matches!(sighting.hang, Hang::NotYielded | Hang::NoProgress), "{sighting:?}");
+    assert_eq!(sighting.progress, stuck);
+    assert!(a.keeps_node(hangs.id), "it was asked, and stands still");
+    assert_eq!((waits.word().phase, waits.alarm.take()), (Phase::Want, None));
+    a.remove(hangs.id);
+    waits.until(Phase::Granted);
+}
+
+#[test]
+fn a_daemon_without_a_broker_does_not_start_and_two_brokers_do_not_serve_one_socket() {
+    let host = Host::new();
+    let start = || Member::start(&host.path, vec!["gpu#0".to_owned()]).map(drop).unwrap_err();
+    assert_eq!(start().kind(), std::io::ErrorKind::NotFound);
+    let broker = host.broker();
+    let second = Listener::bind_packets_for_group(&host.path).map(drop).unwrap_err();
+    assert!(matches!(second, SocketError::InUse { .. }), "{second}");
+    let five = vec!["gpu#0".to_owned(); 5];
+    let why = Member::start(&host.path, five).map(drop).unwrap_err().to_string();
+    assert!(why.contains("5 devices"), "{why}");
+    drop(broker);
+    assert_eq!(start().kind(), std::io::ErrorKind::NotFound, "it has removed its file");
+}
+
+/// A daemon that says what a test wants.
+pub(super) struct Puppet {
+    pub(super) line: Line,
+    files: Vec<OwnedFd>,
+    pub(super) handle: GrantHandle,
+}
+
+impl Puppet {
+    pub(super) fn new(host: &Host) -> Self {
+        let handle = block();
+        let (_, record) = Record::new().unwrap();
+        let own = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().unwrap();
+        let files = vec![own(&*handle.file), own(&*handle.wake), own(&*handle.asks), record.into()];
+        Self { line: Line::connect(&host.path).unwrap(), files, handle }
+    }
+
+    pub(super) fn says(&self, message: &ToBroker) {
+        self.line.send(message, &[]).unwrap();
+    }
+
+    pub(super) fn greets(&self, peers: u32, engines: u32) {
+        let devices = vec!["gpu#0".to_owned()];
+        self.says(&ToBroker::Hello { version: VERSION, devices, peers, engines });
+    }
+
+    /// Says that an engine takes part, with other descriptors than it should have.
+    fn adds_with(&self, message: &ToBroker, change: impl FnOnce(&mut Vec<OwnedFd>)) {
+        let mut files = self.files.iter().map(|file| file.try_clone().unwrap()).collect();
+        change(&mut files);
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        self.line.send(message, &files).unwrap();
+    }
+
+    pub(super) fn adds(&self, engine: u64) {
+        self.adds_with(&add(engine), |_| {});
+    }
+
+    /// What the broker says, until it says something like that; or the end.
+    pub(super) fn hears<T>(&self, wanted: impl Fn(ToDaemon) -> Option<T>) -> Option<T> {
+        loop {
+            assert!(self.line.wait(PollFlags::IN, NEVER), "the broker says nothing");
+            match self.line.receive::<ToDaemon>() {
+                Ok(Some((message, _))) => {
+                    if let Some(found) = wanted(message) {
+                        return Some(found);
+                    }
+                }
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Why it is refused.
+    fn refused(&self) -> String {
+        let why = |message| if let ToDaemon::Refused { why } = message { Some(why) } else { None };
+        self.hears(why).expect("the line is closed, and nothing says why")
+    }
+}
+
+pub(super) fn add(engine: u64) -> ToBroker {
+    let tuning = Tuning::new(None, Share::default());
+    ToBroker::Add { engine, vgpu: "a".to_owned(), adapter: 0, is_copy: false, tuning }
+}
+
+#[test]
+fn cont_20_what_no_daemon_of_good_faith_says_closes_its_line_and_no_other() {
+    type Says = Box<dyn Fn(&Puppet)>;
+    let host = Host::new();
+    let _broker = host.broker();
+    let member = host.member(&["gpu#0"]);
+    let says = |message: ToBroker| -> Says {
+        Box::new(move |puppet| {
+            puppet.greets(0, 0);
+            puppet.says(&message);
+        })
+    };
+    let adds = |message: ToBroker, change: fn(&mut Vec<OwnedFd>)| -> Says {
+        Box::new(move |puppet| {
+            puppet.greets(0, 0);
+            puppet.adds_with(&message, change);
+        })
+    };
+    let own = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().unwrap();
+    let tuning = Tuning { weight: 0, ..Tuning::new(None, Share::default()) };
+    let hello = |version, devices: usize| ToBroker::Hello {
+        version,
+        devices: vec!["x".to_owned(); devices],
+        peers: 0,
+        engines: 0,
+    };
+    let adapter = |adapter| ToBroker::Add {
+        engine: 1,
+        vgpu: String::new(),
+        adapter,
+        is_copy: true,
+        tuning: Tuning::new(None, Share::default()),
+    };
+    let light = ToBroker::Add { engine: 1, vgpu: String::new(), adapter: 0, is_copy: false, tuning };
+    let wrong: Vec<(&str, Says)> = vec![
+        ("says who it is first", Box::new(|puppet| puppet.says(&ToBroker::Remove { engine: 1 }))),
+        ("says who it is first", says(hello(VERSION, 1))),
+        ("version 99", Box::new(move |puppet| puppet.says(&hello(99, 1)))),
+        ("0 devices", Box::new(move |puppet| puppet.says(&hello(VERSION, 0)))),
+        ("adapter 1, which it has not", adds(adapter(1), |_| {})),
+        ("weight 0", adds(light, |_| {})),
+        ("3 descriptors", adds(add(1), |files| files.truncate(3))),
+        ("the shared block has", adds(add(1), |files| files[0] = create_memfd("x", 4096).unwrap().into())),
+        (
+            "the shared block is no memory",
+            adds(add(1), |files| {
+                let file = tempfile::tempfile().unwrap();
+                file.set_len(BLOCK_BYTES).unwrap();
+                files[0] = file.into();
+            }),
+        ),
+        (
+            "what wakes it: an eventfd is expected",
+            adds(add(1), |files| files[1] = create_memfd("x", 4096).unwrap().into()),
+        ),
+        (
+            "what it asks by: an eventfd is expected",
+            adds(add(1), |files| files[2] = create_memfd("x", 4096).unwrap().into()),
+        ),
+        (
+            "the record has",
+            adds(add(1), |files| {
+                files[3] = create_memfd("x", RECORD_BYTES * 2).unwrap().into();
+            }),
+        ),
+        ("a suspend of context 4096", says(ToBroker::ExpectSuspend { engine: 1, entry: 4096, fence: 1 })),
+        (
+            "a second engine 1",
+            Box::new(|puppet| {
+                puppet.greets(0, 0);
+                puppet.adds(1);
+                puppet.adds(1);
+            }),
+        ),
+        (
+            "weight 0",
+            Box::new(move |puppet| {
+                puppet.greets(0, 0);
+                puppet.adds(1);
+                puppet.says(&ToBroker::Retune { engine: 1, tuning });
+            }),
+        ),
+        (
+            "1 descriptors beside a message without any",
+            Box::new(move |puppet| {
+                puppet.greets(0, 0);
+                let event = Event::new().unwrap();
+                puppet.line.send(&ToBroker::Remove { engine: 1 }, &[own(&event).as_fd()]).unwrap();
+            }),
+        ),
+        (
+            "breaks the protocol",
+            Box::new(|puppet| {
+                puppet.greets(0, 0);
+                puppet.handle.shared.word(GRANT).unwrap().store(7, Ordering::Release);
+                puppet.adds(1);
+            }),
+        ),
+        ("unknown variant", Box::new(|puppet| puppet.line.send(&"hello", &[]).unwrap())),
+    ];
+    for (why, says) in wrong {
+        let puppet = Puppet::new(&host);
+        says(&puppet);
+        let found = puppet.refused();
+        assert!(found.contains(why), "{found}, and not: {why}");
+        assert!(puppet.hears(Some).is_none(), "its line stays open: {why}");
+    }
+    // What is no engine of it changes nothing, and is no breach: it may have gone meanwhile.
+    let puppet = Puppet::new(&host);
+    puppet.greets(0, 0);
+    puppet.says(&ToBroker::Remove { engine: 9 });
+    puppet.says(&ToBroker::Retune { engine: 9, tuning: Tuning::new(None, Share::default()) });
+    puppet.says(&ToBroker::ExpectSuspend { engine: 9, entry: 1, fence: 1 });
+    let engine = Engine::at(&member, COMPUTE);
+    engine.gets_node();
+    assert_eq!(engine.alarm.take(), None);
+}
+
+#[test]
+fn cont_20_a_daemon_that_claims_a_node_that_another_one_has_does_not_get_it() {
+    let host = Host::new();
+    let _broker = host.broker();
+    let member = host.member(&["gpu#0"]);
+    let has = Engine::at(&member, COMPUTE);
+    has.gets_node();
+    let puppet = Puppet::new(&host);
+    let claim = Grant { phase: Phase::Granted, generation: 40 }.word();
+    puppet.handle.shared.word(GRANT).unwrap().store(claim, Ordering::Release);
+    puppet.greets(0, 0);
+    puppet.adds(3);
+    let hang =
+        |message| if let ToDaemon::Hang { engine, hang, .. } = message { Some((engine, hang)) } else { None };
+    let (engine, hang) = puppet.hears(hang).unwrap();
+    assert!(matches!(hang, HangReport::BrokenProtocol { word, .. } if word == claim), "{hang:?}");
+    assert_eq!((engine, has.word().phase, has.alarm.take()), (3, Phase::Granted, None));
+    let waits = Engine::at(&member, COMPUTE);
+    waits.ask();
+    has.until(Phase::Revoking);
+    has.gives_node_back();
+    waits.until(Phase::Granted);
+    // It has had no time of the node, and so would be the next each time.
+    for _ in 0..3 {
+        waits.gives_node_back();
+        waits.gets_node();
+    }
+}
+
+#[test]
+fn a_daemon_waits_for_no_broker_that_does_not_read() {
+    let host = Host::new();
+    let broker = host.broker();
+    let member = host.member(&["gpu#0"]);
+    let engine = Engine::at(&member, COMPUTE);
+    engine.gets_node();
+    drop(broker);
+    // It accepts nothing and reads nothing.
+    let still = Listener::bind_packets_for_group(&host.path).unwrap();
+    for weight in 1..=5_000 {
+        member.retune(engine.id, None, Share { weight, ..Share::default() });
+    }
+    drop(still);
+    let _next = host.broker();
+    let other = host.member(&["gpu#0"]);
+    let wants = Engine::at(&other, COMPUTE);
+    wants.ask();
+    engine.until(Phase::Revoking);
+    engine.gives_node_back();
+    wants.until(Phase::Granted);
+}
