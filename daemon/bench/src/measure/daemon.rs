@@ -9,6 +9,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
+use campanile_daemon::sched::broker::line::Line;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
@@ -18,6 +19,43 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks for the socket.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// A `campanile schedule` process.
+#[derive(Debug)]
+pub struct ScheduleProcess {
+    child: Child,
+    folder: TempDir,
+}
+
+impl ScheduleProcess {
+    /// Starts one, and waits until it listens.
+    pub fn start() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("making a folder for the socket")?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("schedule").arg("--socket").arg(folder.path().join("schedule"));
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("starting the schedule")?;
+        let schedule = Self { child, folder };
+        let begun = Instant::now();
+        while Line::connect(&schedule.socket()).is_err() {
+            anyhow::ensure!(begun.elapsed() < LIMIT, "the schedule does not listen");
+            std::thread::sleep(LOOK);
+        }
+        Ok(schedule)
+    }
+
+    /// Where daemons connect.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("schedule")
+    }
+}
+
+impl Drop for ScheduleProcess {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
 
 /// A `campanile serve` process.
 #[derive(Debug)]

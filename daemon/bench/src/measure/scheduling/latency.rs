@@ -33,6 +33,7 @@ use super::guest::compute_engine;
 use super::guest::wait_for_spares;
 use super::settings::Settings;
 use crate::measure::daemon::DaemonProcess;
+use crate::measure::daemon::ScheduleProcess;
 use crate::measure::guests::attach;
 use crate::measure::guests::open_guest;
 
@@ -51,6 +52,8 @@ pub enum InTheWay {
     Nobody,
     /// A dispatch of another vGPU.
     OtherVgpu,
+    /// One of a vGPU of another daemon, by one schedule of both.
+    OtherDaemon,
     /// One of another process of the same vGPU.
     SameVgpu,
     /// Both.
@@ -62,6 +65,7 @@ impl fmt::Display for InTheWay {
         f.pad(match self {
             Self::Nobody => "nobody",
             Self::OtherVgpu => "another vGPU",
+            Self::OtherDaemon => "another daemon",
             Self::SameVgpu => "the same vGPU",
             Self::Both => "both",
         })
@@ -237,19 +241,37 @@ impl Drop for Sleeper {
     }
 }
 
+/// The daemon of the urgent guest, with that of the one in the way where this is another daemon's.
+fn start_daemons(
+    settings: &[OsString],
+    in_the_way: InTheWay,
+) -> anyhow::Result<(DaemonProcess, Option<(DaemonProcess, ScheduleProcess)>)> {
+    let vgpus = ["", "bands=realtime"];
+    if in_the_way != InTheWay::OtherDaemon {
+        return Ok((DaemonProcess::with_vgpus(&vgpus, settings)?, None));
+    }
+    let schedule = ScheduleProcess::start()?;
+    let settings = [settings, &["--schedule".into(), schedule.socket().into()]].concat();
+    let other = DaemonProcess::with_vgpus(&vgpus[..1], &settings)?;
+    Ok((DaemonProcess::with_vgpus(&vgpus, &settings)?, Some((other, schedule))))
+}
+
 /// One round, with a daemon of its own: both ways and a bare wake-up in turn.
 pub fn measure(settings: &[OsString], in_the_way: InTheWay, count: u64) -> anyhow::Result<Round> {
-    let daemon = DaemonProcess::with_vgpus(&["", "bands=realtime"], settings)?;
+    let (daemon, other) = start_daemons(settings, in_the_way)?;
     let load = Load { each: Some(LONG), at_a_time: 2 };
     // A vGPU is one VM, and two of its processes share its connection.
     let vm = attach(&daemon.socket_of(1))?;
     let open = |name: &str| anyhow::Ok(Device::open(vm.open(name)?)?);
     let mut busy = Vec::new();
     if matches!(in_the_way, InTheWay::OtherVgpu | InTheWay::Both) {
-        busy.push((0, Busy::start(&daemon, open_guest(&daemon.socket_of(0))?, load)?));
+        busy.push((&daemon, 0, Busy::start(&daemon, open_guest(&daemon.socket_of(0))?, load)?));
+    }
+    if let Some((other, _)) = &other {
+        busy.push((other, 0, Busy::start(other, open_guest(&other.socket())?, load)?));
     }
     if matches!(in_the_way, InTheWay::SameVgpu | InTheWay::Both) {
-        busy.push((1, Busy::start(&daemon, open("busy")?, load)?));
+        busy.push((&daemon, 1, Busy::start(&daemon, open("busy")?, load)?));
     }
     let mut urgent = Urgent::start(open("urgent")?)?;
     let sleeper = Sleeper::start()?;
@@ -260,7 +282,7 @@ pub fn measure(settings: &[OsString], in_the_way: InTheWay, count: u64) -> anyho
         urgent.submit()?;
     }
     let slices =
-        || busy.iter().map(|(vgpu, _)| compute_engine(&daemon, *vgpu)).collect::<Result<Vec<_>, _>>();
+        || busy.iter().map(|(daemon, vgpu, _)| compute_engine(daemon, *vgpu)).collect::<Result<Vec<_>, _>>();
     let before = slices()?;
     let mut number: u64 = 1;
     let mut pause = || {
@@ -281,7 +303,7 @@ pub fn measure(settings: &[OsString], in_the_way: InTheWay, count: u64) -> anyho
         round.slices += after.slices - before.slices;
         round.slices_time += after.slices_time - before.slices_time;
     }
-    busy.into_iter().try_for_each(|(_, busy)| busy.stop())?;
+    busy.into_iter().try_for_each(|(_, _, busy)| busy.stop())?;
     Ok(round)
 }
 

@@ -83,8 +83,9 @@ const CASES: [Case; 3] = {
 /// Measures: shares with the first profile, waits with each.
 pub fn measure(profiles: &[Settings], effort: Effort) -> anyhow::Result<SchedulingFigures> {
     let mut windows = CASES.map(|_| shares::Windows::default());
-    let ways = [InTheWay::Nobody, InTheWay::OtherVgpu, InTheWay::SameVgpu, InTheWay::Both];
-    let mut rounds: Vec<[Vec<latency::Round>; 4]> = profiles.iter().map(|_| Default::default()).collect();
+    let ways =
+        [InTheWay::Nobody, InTheWay::OtherVgpu, InTheWay::OtherDaemon, InTheWay::SameVgpu, InTheWay::Both];
+    let mut rounds: Vec<[Vec<latency::Round>; 5]> = profiles.iter().map(|_| Default::default()).collect();
     for _ in 0..effort.rounds {
         if let Some(settings) = profiles.first() {
             for (case, windows) in CASES.iter().zip(&mut windows) {
