@@ -210,7 +210,9 @@ impl Device {
     /// Whether a range of its address space is taken, counting what will be mapped there.
     pub fn is_taken(&self, va: u64, size: u64) -> bool {
         let end = va.saturating_add(size);
-        let last = self.mappings.range(..end).next_back();
+        // Most go behind all others, and take no search.
+        let very_last = self.mappings.last_key_value().filter(|(at, _)| **at < end);
+        let last = very_last.or_else(|| self.mappings.range(..end).next_back());
         last.is_some_and(|(at, mapping)| at.saturating_add(mapping.size) > va)
             || self
                 .fences
