@@ -15,10 +15,13 @@ use crate::vgpu::control::deferred::Deferred;
 use crate::vgpu::engines::barrier::Barrier;
 use crate::vgpu::engines::kernels::Kernels;
 use crate::vgpu::engines::pending::Action;
+use crate::vgpu::memory::mapping::MAPPING_BYTES;
 use crate::vgpu::memory::vidmm::allocations::Spot;
 use crate::vgpu::objects::budget::Charge;
+use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::device_page::DevicePage;
 use crate::vgpu::objects::mapping::GpuMapping;
+use crate::vgpu::objects::mapping::Mapped;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Handled;
 use crate::vgpu::objects::message::Origin;
@@ -118,7 +121,11 @@ impl Devices<'_> {
         }
         let (size, offset) = (device_page::DEVICE_PAGE_BYTES, message.page_offset);
         let mapping = GpuMapping { size, allocation: page, offset, writable: true };
-        let mapped = self.vm.memory.map_range(&mut self.vm.objects, origin.context, message.page_va, mapping);
+        let (va, objects) = (message.page_va, &mut self.vm.objects);
+        let charge = objects.charge(origin.context, Kind::Mappings, MAPPING_BYTES);
+        let mapped = charge.and_then(|charge| {
+            self.vm.memory.map_range(objects, origin.context, va, Mapped { mapping, charge })
+        });
         let leaving =
             || Refused { status: Status::Leaving, text: "the device is about to be taken away".to_owned() };
         let admission = if is_leaving { Err(leaving()) } else { admission(self.vm, origin.context) };

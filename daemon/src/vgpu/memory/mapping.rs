@@ -15,7 +15,7 @@ use super::room::Released;
 use crate::guest_ram::memory::fault_domain;
 use crate::ids::GuestProcess;
 use crate::vgpu::journal::Journal;
-use crate::vgpu::objects::budget::Kind;
+use crate::vgpu::objects::budget::Charge;
 use crate::vgpu::objects::device_page::GuestPage;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::mapping::GpuMapping;
@@ -100,6 +100,7 @@ impl Memory {
         objects: &mut Objects,
         context: GuestProcess,
         message: &MapMemory,
+        charge: Charge,
     ) -> Result<Option<Change>, Refused> {
         (message.flags & !MAP_WRITABLE == 0).or(Status::InvalidParameter)?;
         let allocation = self.attached_allocation(objects, context, message.resource)?;
@@ -109,31 +110,31 @@ impl Memory {
         message.offset.is_multiple_of(campanile_protocol::PAGE_SIZE).or(Status::InvalidAddress)?;
         let writable = message.flags & MAP_WRITABLE != 0;
         let mapping = GpuMapping { size: message.size, allocation, offset: message.offset, writable };
-        self.map_range(objects, context, message.va, mapping)
+        self.map_range(objects, context, message.va, Mapped { mapping, charge })
     }
 
-    /// Maps a range of an allocation, now where nothing else is about to leave that range, and else as a change that is
+    /// Maps a range of an allocation, which was charged, now where nothing else is about to leave that range, and else as a change that is
     /// returned; the mapping takes a reference.
     pub(in crate::vgpu) fn map_range(
         &mut self,
         objects: &mut Objects,
         context: GuestProcess,
         va: u64,
-        mapping: GpuMapping,
+        mapped: Mapped,
     ) -> Result<Option<Change>, Refused> {
+        let mapping = mapped.mapping;
         let GpuMapping { size, allocation, .. } = mapping;
         PageTables::check(va, size)?;
         let device = objects.device(context)?;
         (device.mappings.len() < MAX_MAPPINGS).or(Status::OutOfResources)?;
         (!device.is_taken(va, size)).or(Status::InvalidAddress)?;
         let (root, must_wait) = (device.root, device.paging.waits_for(va, size));
-        let charge = objects.charge(context, Kind::Mappings, MAPPING_BYTES)?;
         if must_wait {
             self.tables.prepare(root, va, size)?;
         } else {
             self.show_to_gpu(root, va, mapping)?;
         }
-        objects.device_mut(context)?.mappings.insert(va, Mapped { mapping, charge });
+        objects.device_mut(context)?.mappings.insert(va, mapped);
         self.allocations.retain(allocation);
         Ok(must_wait.then_some(Change::Map(va, mapping)))
     }

@@ -8,58 +8,71 @@ use campanile_host_gpu::memory::page_table::writer::Root;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::mapping::GpuMapping;
 
-/// An address of an address space.
+/// An address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    root: Root,
-    va: u64,
-}
+struct Address(u64);
 
-impl Ord for Place {
+impl Ord for Address {
     fn cmp(&self, other: &Self) -> Ordering {
         #[cfg(test)]
         tests::COMPARED.set(tests::COMPARED.get() + 1);
-        (self.root.0, self.va).cmp(&(other.root.0, other.va))
+        self.0.cmp(&other.0)
     }
 }
 
-impl PartialOrd for Place {
+impl PartialOrd for Address {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-/// The mappings that page tables have, by allocation and place: a process may map one allocation 65,536 times.
+/// What is mapped at an address, of an allocation that is known.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    size: u64,
+    offset: u64,
+    writable: bool,
+}
+
+/// The mappings that page tables have, by allocation, address space and address: a process may map one allocation 65,536 times.
 #[derive(Debug, Default)]
 pub struct Shown {
-    by_allocation: BTreeMap<AllocationId, BTreeMap<Place, GpuMapping>>,
+    /// Spaces by the number of their root. None of these maps is empty.
+    by_allocation: BTreeMap<(AllocationId, u64), BTreeMap<Address, Part>>,
 }
 
 impl Shown {
     /// A mapping is in page tables.
     pub fn insert(&mut self, root: Root, va: u64, mapping: GpuMapping) {
-        self.by_allocation.entry(mapping.allocation).or_default().insert(Place { root, va }, mapping);
+        let GpuMapping { size, allocation, offset, writable } = mapping;
+        let parts = self.by_allocation.entry((allocation, root.0)).or_default();
+        parts.insert(Address(va), Part { size, offset, writable });
     }
 
     /// A mapping is in no page table any more.
     pub fn remove(&mut self, allocation: AllocationId, root: Root, va: u64) {
-        if let Some(places) = self.by_allocation.get_mut(&allocation) {
-            places.remove(&Place { root, va });
-            if places.is_empty() {
-                self.by_allocation.remove(&allocation);
+        if let Some(parts) = self.by_allocation.get_mut(&(allocation, root.0)) {
+            parts.remove(&Address(va));
+            if parts.is_empty() {
+                self.by_allocation.remove(&(allocation, root.0));
             }
         }
     }
 
     /// Whether page tables show an allocation anywhere.
     pub fn contains(&self, allocation: AllocationId) -> bool {
-        self.by_allocation.contains_key(&allocation)
+        self.by_allocation.range((allocation, 0)..=(allocation, u64::MAX)).next().is_some()
     }
 
     /// Where page tables show an allocation.
-    pub fn of(&self, allocation: AllocationId) -> impl Iterator<Item = (Root, u64, &GpuMapping)> {
-        let places = self.by_allocation.get(&allocation).into_iter().flatten();
-        places.map(|(place, mapping)| (place.root, place.va, mapping))
+    pub fn of(&self, allocation: AllocationId) -> impl Iterator<Item = (Root, u64, GpuMapping)> {
+        let spaces = self.by_allocation.range((allocation, 0)..=(allocation, u64::MAX));
+        spaces.flat_map(move |((_, root), parts)| {
+            parts.iter().map(move |(va, Part { size, offset, writable })| {
+                let mapping = GpuMapping { size: *size, allocation, offset: *offset, writable: *writable };
+                (Root(*root), va.0, mapping)
+            })
+        })
     }
 }
 
@@ -69,7 +82,7 @@ mod tests {
 
     use campanile_host_gpu::memory::page_table::writer::Root;
 
-    use super::Place;
+    use super::Address;
     use super::Shown;
     use crate::vgpu::objects::ids::AllocationId;
     use crate::vgpu::objects::mapping::GpuMapping;
@@ -122,9 +135,17 @@ mod tests {
     }
 
     #[test]
-    fn places_are_in_the_order_of_their_spaces_and_of_their_addresses_there() {
-        let place = |root, va| Place { root: Root(root), va };
-        assert!(place(1, 5) < place(1, 6) && place(1, 6) < place(2, 5));
-        assert!(place(2, 5) == place(2, 5) && place(2, 5) != place(2, 6));
+    fn what_is_shown_is_told_as_it_was_mapped() {
+        let mut shown = Shown::default();
+        let mapped = GpuMapping { size: 8192, allocation: ONE, offset: 4096, writable: false };
+        shown.insert(Root(3), 0x1000, mapped);
+        assert_eq!(shown.of(ONE).collect::<Vec<_>>(), [(Root(3), 0x1000, mapped)]);
+        assert!(shown.of(OTHER).next().is_none() && !shown.contains(OTHER));
+    }
+
+    #[test]
+    fn addresses_are_in_their_order() {
+        assert!(Address(5) < Address(6) && Address(6) > Address(5));
+        assert!(Address(5) == Address(5) && Address(5) != Address(6));
     }
 }

@@ -268,6 +268,16 @@ impl Purse {
         self.0.take(kind, Amount { bytes, items: 1 })?;
         Ok(Charge { account: Arc::clone(&self.0), kind, bytes })
     }
+
+    /// So many items more, of `bytes` each, at the price of looking at the books once.
+    ///
+    /// # Errors
+    /// All of them are beyond the budget; nothing was charged.
+    pub fn charge_each(&self, kind: Kind, bytes: u64, count: usize) -> Result<Charges, OverBudget> {
+        let left = count as u64;
+        self.0.take(kind, Amount { bytes: bytes.saturating_mul(left), items: left })?;
+        Ok(Charges { account: Arc::clone(&self.0), kind, bytes, left })
+    }
 }
 
 impl Drop for Purse {
@@ -304,6 +314,35 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.account.give_back(self.kind, Amount { bytes: self.bytes, items: 1 });
+    }
+}
+
+/// Items that were charged together. What is not taken out of it comes back when it is dropped.
+#[derive(Debug)]
+#[must_use = "what was charged comes back when this is dropped"]
+pub struct Charges {
+    account: Arc<Account>,
+    kind: Kind,
+    /// Of each.
+    bytes: u64,
+    left: u64,
+}
+
+impl Iterator for Charges {
+    type Item = Charge;
+
+    fn next(&mut self) -> Option<Charge> {
+        self.left = self.left.checked_sub(1)?;
+        Some(Charge { account: Arc::clone(&self.account), kind: self.kind, bytes: self.bytes })
+    }
+}
+
+impl Drop for Charges {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            let less = Amount { bytes: self.bytes * self.left, items: self.left };
+            self.account.give_back(self.kind, less);
+        }
     }
 }
 

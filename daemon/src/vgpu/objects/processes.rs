@@ -15,6 +15,7 @@ use campanile_protocol::control::status::Status;
 use campanile_protocol::handle::Handle;
 
 use super::budget::Charge;
+use super::budget::Charges;
 use super::budget::Kind;
 use super::kernel_board::KernelBoard;
 use super::message::Origin;
@@ -154,6 +155,21 @@ impl Objects {
     pub fn charge(&self, context: GuestProcess, kind: Kind, bytes: u64) -> Result<Charge, Refused> {
         let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
         Ok(process.purse.charge(kind, bytes)?)
+    }
+
+    /// Charges a process for so many items more, together.
+    ///
+    /// # Errors
+    /// As [`Self::charge`], for all of them.
+    pub fn charge_each(
+        &self,
+        context: GuestProcess,
+        kind: Kind,
+        bytes: u64,
+        count: usize,
+    ) -> Result<Charges, Refused> {
+        let process = self.processes.get(&context).ok_or(Status::NoDevice)?;
+        Ok(process.purse.charge_each(kind, bytes, count)?)
     }
 
     /// Keeps a message, or a buffer, for later: its timeline waits for it.

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 use crate::ids::GuestProcess;
 use crate::vgpu::control::memory::paging::Pager;
+use crate::vgpu::memory::mapping::MAPPING_BYTES;
+use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::message::Checked;
 use crate::vgpu::objects::message::Entries;
 use crate::vgpu::objects::message::Handled;
@@ -32,8 +34,10 @@ impl Pager<'_> {
     fn map_all(&mut self, origin: Origin, entries: &[MapMemory]) -> Outcome {
         (!self.vm.engines.has_too_much_pending()).or(Status::OutOfResources)?;
         let (mut late, mut mapped) = (Vec::new(), Vec::new());
-        for message in entries {
-            match self.vm.memory.map_one(&mut self.vm.objects, origin.context, message) {
+        let objects = &mut self.vm.objects;
+        let charges = objects.charge_each(origin.context, Kind::Mappings, MAPPING_BYTES, entries.len())?;
+        for (message, charge) in entries.iter().zip(charges) {
+            match self.vm.memory.map_one(&mut self.vm.objects, origin.context, message, charge) {
                 Ok(change) => {
                     late.extend(change);
                     mapped.push(message.va);

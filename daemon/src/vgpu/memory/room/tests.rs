@@ -35,6 +35,7 @@ use crate::vgpu::objects::budget::Kind;
 use crate::vgpu::objects::device_page::DevicePage;
 use crate::vgpu::objects::ids::AllocationId;
 use crate::vgpu::objects::mapping::GpuMapping;
+use crate::vgpu::objects::mapping::Mapped;
 use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::paging_queue::Change;
 use crate::vgpu::objects::paging_queue::PagingOperation;
@@ -81,6 +82,11 @@ fn placed(memory: &mut Memory) -> AllocationId {
 
 fn mapping(allocation: AllocationId) -> GpuMapping {
     GpuMapping { size: PAGE, allocation, offset: 0, writable: true }
+}
+
+/// The same, charged to a budget of its own.
+fn mapped(allocation: AllocationId) -> Mapped {
+    Mapped { mapping: mapping(allocation), charge: charge() }
 }
 
 fn status<T>(refused: Result<T, Refused>) -> Option<Status> {
@@ -160,17 +166,17 @@ fn mcdm_39_a_range_is_mapped_at_once_or_as_a_change_behind_those_that_wait() {
     let mut memory = memory();
     let (mut objects, _) = objects(&mut memory);
     let allocation = placed(&mut memory);
-    let at_once = memory.map_range(&mut objects, OWNER, VA, mapping(allocation));
+    let at_once = memory.map_range(&mut objects, OWNER, VA, mapped(allocation));
     assert!(matches!(at_once, Ok(None)));
-    let again = memory.map_range(&mut objects, OWNER, VA, mapping(allocation));
+    let again = memory.map_range(&mut objects, OWNER, VA, mapped(allocation));
     assert_eq!(status(again), Some(Status::InvalidAddress), "it is taken");
     let device = objects.processes.get_mut(&OWNER).unwrap().device.as_mut().unwrap();
     let unmapped = device.mappings.remove(&VA).unwrap();
     let changes = vec![Change::Unmap(VA, unmapped)];
     device.paging.push(PagingOperation { value: 1, changes, charge: None });
-    let late = memory.map_range(&mut objects, OWNER, VA, mapping(allocation));
+    let late = memory.map_range(&mut objects, OWNER, VA, mapped(allocation));
     assert!(matches!(late, Ok(Some(Change::Map(VA, _)))), "what waits there leaves it first");
-    let nothing = memory.map_range(&mut objects, GuestProcess::new(9), VA, mapping(allocation));
+    let nothing = memory.map_range(&mut objects, GuestProcess::new(9), VA, mapped(allocation));
     assert_eq!(status(nothing), Some(Status::NoDevice));
 }
 
@@ -198,7 +204,7 @@ fn a_queue_that_comes_to_what_is_evicted_wants_it_and_one_that_finds_it_does_not
     let mut memory = memory();
     let (mut objects, root) = objects(&mut memory);
     let allocation = placed(&mut memory);
-    let mapped = memory.map_range(&mut objects, OWNER, VA, mapping(allocation));
+    let mapped = memory.map_range(&mut objects, OWNER, VA, mapped(allocation));
     assert!(matches!(mapped, Ok(None)));
     let wanted = |va, queue| Wanted { root: root.0, va, queue, token: 1 };
     assert!(!memory.demand(&wanted(VA, 0), &objects), "it is there");

@@ -50,6 +50,29 @@ fn items_are_charged_exactly_up_to_the_limit_and_not_one_more() {
 }
 
 #[test]
+fn items_that_are_charged_together_are_all_had_or_none_and_each_comes_back_by_itself() {
+    let budget = budget();
+    let vm = budget.vm();
+    let mut all = vm.charge_each(Kind::Mappings, 100, 3).unwrap();
+    assert_eq!(held(&budget), (300, 3));
+    let first = all.next().unwrap();
+    // What was not taken comes back with the rest, what was taken by itself.
+    drop(all);
+    assert_eq!(held(&budget), (100, 1));
+    drop(first);
+    assert_eq!(held(&budget), (0, 0));
+    let all = vm.charge_each(Kind::Mappings, 256, 3072).unwrap();
+    assert_eq!((held(&budget), all.count()), ((768 << 10, 3072), 3072));
+    assert_eq!(held(&budget), (0, 0));
+    for (bytes, count) in [(256, 3073), (257, 3072), (1, 3073), (u64::MAX, 2), (u64::MAX, usize::MAX)] {
+        assert!(vm.charge_each(Kind::Mappings, bytes, count).is_err(), "{count} of {bytes}");
+        assert_eq!(held(&budget), (0, 0));
+    }
+    assert_eq!(budget.standing().refused, 5);
+    assert_eq!(vm.charge_each(Kind::Mappings, 1, 0).unwrap().count(), 0);
+}
+
+#[test]
 fn sizes_that_cannot_be_counted_are_refused_and_change_nothing() {
     let budget = budget();
     let vm = budget.vm();
