@@ -79,6 +79,7 @@ fn copy_start() -> Start {
         tracking: Method::Off,
         local: Local::Host,
         code_mib: 0,
+        is_realtime: false,
         is_ahead: false,
     }
 }

@@ -116,6 +116,7 @@ impl Bench {
             tracking: method,
             local: Local::Host,
             code_mib: 0,
+            is_realtime: false,
             is_ahead: false,
         };
         let vram = create_memfd("vram", VRAM).unwrap();

@@ -51,9 +51,16 @@ pub(super) struct Opening<'a> {
     pub(super) local: LocalPlace,
 }
 
+/// What the vGPU of an engine has to say of what it opens.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    profile: GpuProfile,
+    is_realtime: bool,
+}
+
 impl Opening<'_> {
-    /// What this engine opens for a vGPU with this profile. The rest is known when its device is restored.
-    fn message(&self, at: EngineAddress, profile: GpuProfile) -> Start {
+    /// What this engine opens for a vGPU that wants this. The rest is known when its device is restored.
+    fn message(&self, at: EngineAddress, Wanted { profile, is_realtime }: Wanted) -> Start {
         let engines = &self.options.engines;
         Start {
             node: at.node,
@@ -71,6 +78,7 @@ impl Opening<'_> {
                 LocalPlace::Device => Local::Device(LocalMemory::default()),
             },
             code_mib: if at.node == NodeKind::Compute { code_mib(self.options) } else { 0 },
+            is_realtime,
             is_ahead: true,
         }
     }
@@ -85,7 +93,7 @@ impl Opening<'_> {
             .filter_map(|(index, vgpu)| holding.of_vgpu(index, &vgpu.name, engines.sandbox).uid())
             .collect();
         for HandedEngines { vgpu, engines, made } in all {
-            let (held, profile) = match self.hold(&vgpu, made.as_deref(), &users) {
+            let (held, wants) = match self.hold(&vgpu, made.as_deref(), &users) {
                 Ok(held) => held,
                 Err(why) => {
                     log::warn!("vGPU {vgpu}: its engines are not open ahead: {why}");
@@ -98,7 +106,7 @@ impl Opening<'_> {
                 .into_iter()
                 .filter_map(|place| EngineAddress::from_index(usize::try_from(place).ok()?));
             wanted.extend(places.map(|at| (vgpus.len(), at)));
-            vgpus.push((vgpu, held, (program, profile), Vec::new()));
+            vgpus.push((vgpu, held, (program, wants), Vec::new()));
         }
         let mut processes = Vec::new();
         for some in wanted.chunks(thread::available_parallelism().map_or(1, usize::from)) {
@@ -123,35 +131,34 @@ impl Opening<'_> {
         processes
     }
 
-    /// How the engines of a vGPU are held, and its profile. One that was `made` at run time begins with that, where no other has the `users`.
-    fn hold(
-        &self,
-        name: &str,
-        made: Option<&str>,
-        users: &BTreeSet<u32>,
-    ) -> Result<(Held, GpuProfile), String> {
+    /// How the engines of a vGPU are held, and what they open for it. One that was `made` at run time begins with that, where no other has the `users`.
+    fn hold(&self, name: &str, made: Option<&str>, users: &BTreeSet<u32>) -> Result<(Held, Wanted), String> {
         let HostOptions { vgpus, holding, engines, .. } = self.options;
+        let wanted = |vgpu: &VgpuOptions| Wanted {
+            profile: self.options.profile_of(vgpu),
+            is_realtime: vgpu.share.has_realtime(),
+        };
         if let Some((index, vgpu)) = vgpus.iter().enumerate().find(|(_, vgpu)| vgpu.name == name) {
             let held = holding.of_vgpu(index, name, engines.sandbox);
-            return Ok((held, self.options.profile_of(vgpu)));
+            return Ok((held, wanted(vgpu)));
         }
         let (spec, source) = made.zip(self.source).ok_or("the configuration does not name it")?;
         let vgpu: VgpuOptions = source.parse(spec)?;
         let held = holding.begin_vgpu((name, vgpu.vram_bytes), &vgpu.socket, users, engines.sandbox)?;
-        Ok((held, self.options.profile_of(&vgpu)))
+        Ok((held, wanted(&vgpu)))
     }
 
     /// Starts one, where there is time and room.
     fn start(
         &self,
-        (program, profile): &(Program, GpuProfile),
+        (program, wants): &(Program, Wanted),
         at: EngineAddress,
         until: Instant,
     ) -> Option<Ahead> {
         if Instant::now() >= until || !has_room(&fs::read_to_string(MEMORY).unwrap_or_default()) {
             return None;
         }
-        let started = Ahead::start(program, &self.message(at, *profile));
+        let started = Ahead::start(program, &self.message(at, *wants));
         started.inspect_err(|error| log::warn!("{}: {at} engine: {error}", program.owner)).ok()
     }
 }

@@ -79,6 +79,7 @@ fn bring_up(
         tracking,
         local,
         code_mib: 0,
+        is_realtime: false,
         is_ahead: false,
     };
     let fences = create_memfd("campanile-probe", u64::from(MAX_FENCES) * PAGE_SIZE)?;

@@ -15,6 +15,13 @@ pub struct Share {
     pub highest_band: Band,
 }
 
+impl Share {
+    /// Whether its contexts may be in the realtime band.
+    pub fn has_realtime(&self) -> bool {
+        self.highest_band == Band::Realtime
+    }
+}
+
 impl Default for Share {
     fn default() -> Self {
         Self { weight: DEFAULT_WEIGHT, cap: WHOLE_ENGINE, highest_band: Band::Normal }

@@ -228,6 +228,7 @@ impl Config {
             tracking: self.tracking,
             // As much as comes along.
             code_mib: 0,
+            is_realtime: self.share.has_realtime(),
             is_ahead: false,
             local: self.local.as_ref().map_or(Local::Host, |device| {
                 Local::Device(described(device, self.vram_bytes, self.account.quota().max))
@@ -244,6 +245,7 @@ mod tests {
     use campanile_host_gpu::engine::address::EngineAddress;
     use campanile_host_gpu::engine::message::NodeKind;
     use campanile_host_gpu::sched::choice::Choice;
+    use campanile_host_gpu::sched::parameters::Band;
     use campanile_protocol::named_profile::GpuProfile;
     use campanile_protocol::named_profile::campanile_1;
     use campanile_protocol::profile::Profile;
@@ -251,6 +253,7 @@ mod tests {
     use super::Compute;
     use super::ComputeDevice;
     use super::Config;
+    use crate::sched::share::Share;
     use crate::vgpu::tdr::policy::Level;
     use crate::vgpu::tdr::policy::Policy;
     use crate::vgpu::testing::config;
@@ -279,6 +282,13 @@ mod tests {
             assert_eq!(start.vulkan_device.as_deref(), Some(device));
             assert_eq!(start.profile, GpuProfile::Campanile1);
             assert_eq!(start.tracking, Method::BoundRanges);
+        }
+        for highest_band in [Band::Realtime, Band::Focus, Band::Normal, Band::Idle] {
+            let tuned = Config { share: Share { highest_band, ..config.share }, ..config.clone() };
+            for at in EngineAddress::all(2) {
+                let start = tuned.start_message(at, 0);
+                assert_eq!(start.is_realtime, highest_band == Band::Realtime, "{at}: {highest_band:?}");
+            }
         }
         assert!(
             super::Config { sandbox: true, ..config }

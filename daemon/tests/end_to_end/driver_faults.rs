@@ -183,6 +183,31 @@ fn a_driver_without_what_engines_need_serves_no_kernels_and_says_why_and_copies_
 }
 
 #[test]
+fn engines_ask_for_a_global_priority_where_their_vgpu_may_have_realtime_work_and_say_which_they_have() {
+    use vk::QueueGlobalPriorityKHR as Raw;
+    let layered = Layered::new();
+    layered.faults.offer(&[Raw::MEDIUM, Raw::HIGH, Raw::REALTIME], &[Raw::MEDIUM, Raw::HIGH]);
+    // Without a sandbox: in it the layer could not tell what was asked for.
+    let arguments = ["--no-sandbox", "--spin", "600000000", "--local-memory", "host"];
+    let specs = ["vram=64M,bands=focus", "vram=64M,bands=realtime"];
+    let daemon = Daemon::changed(&specs, &arguments, |command| layered.under(command));
+    worked(&daemon.vm(0)).unwrap();
+    assert_eq!(layered.faults.asked(), [], "neither by a probe of the device nor without the band");
+    worked(&daemon.vm(1)).unwrap();
+    let asked = layered.faults.asked();
+    assert_eq!(asked[..2], [Raw::REALTIME, Raw::HIGH]);
+    assert!(
+        asked[2..].iter().all(|more| *more == Raw::HIGH),
+        "other instances have what the first has: {asked:?}"
+    );
+    let line = "work runs on queues of global priority high; realtime was refused: ERROR_NOT_PERMITTED_KHR";
+    until("a line of the log", || layered.said().contains(line));
+    let said = layered.said();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("global priority")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("v1: "), "{lines:?}");
+}
+
+#[test]
 fn a_driver_that_imports_no_host_memory_serves_by_copies_wherever_local_memory_lies() {
     for place in ["host", "device"] {
         let layered = Layered::new();

@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::process::Output;
 
+use ash::vk::QueueGlobalPriorityKHR as Raw;
 use campanile_fault_layer::faults::Faults;
 use serde_json::Value;
 
@@ -64,6 +65,26 @@ fn nothing_is_measured_where_that_is_said() {
     let device = cpu(&report);
     assert_eq!((&device["figures"], &device["self_test"]), (&Value::Null, &Value::Null));
     assert_eq!((&device["serves"], &device["imports"][0]["works"]), (&true.into(), &true.into()));
+}
+
+#[test]
+fn the_global_priorities_of_queues_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let faults = Faults::install(folder.path()).unwrap();
+    let [path, layers] = faults.environment();
+    let under = [(path.0, OsStr::new(&path.1)), (layers.0, OsStr::new(&layers.1))];
+    let told =
+        || cpu(&json(&check(&["--json", "--no-measure"], &under)))["queues"][0]["global_priorities"].clone();
+    let said = || text(&check(&["--no-measure"], &under).stdout);
+    faults.hide(&["VK_KHR_global_priority"]).unwrap();
+    assert_eq!(told(), serde_json::json!([]));
+    assert!(said().contains(" bits, no global priorities"), "{}", said());
+    faults.hide(&[]).unwrap();
+    let offered = [Raw::MEDIUM, Raw::HIGH];
+    faults.offer(&offered, &offered);
+    assert_eq!(told(), serde_json::json!(["medium", "high"]));
+    assert!(said().contains(" bits, global priorities medium high, runs kernels\n"), "{}", said());
+    assert_eq!(faults.asked(), [], "looking asks for none");
 }
 
 #[test]

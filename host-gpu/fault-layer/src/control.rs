@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   0      lost: whether all devices are
+//!   4      global priorities of queues: the sum of those that are offered, of those that are permitted, how many were asked for,
+//!          and the first of those in turn
 //!   64     per entry point: calls, the first of them to fail (0: none), how many are to, with what, how many did
 //!   4096   names of hidden extensions, each with a NUL behind it
 //! ```
@@ -9,6 +11,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::AtomicU32;
@@ -31,6 +34,11 @@ pub(crate) const NAME: &str = "faults";
 const WORDS: usize = BYTES / 4;
 const FIRST: usize = 16;
 const EACH: usize = 5;
+/// Words of global priorities, each of which is a power of two.
+const OFFERED: usize = 1;
+const PERMITTED: usize = 2;
+const ASKED: usize = 3;
+const ASKS: Range<usize> = 4..FIRST;
 
 /// The file, mapped for as long as the process lives.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +104,45 @@ impl Control {
     /// How many of them were made to fail.
     pub(crate) fn failed(&self, entry: usize) -> u32 {
         self.word(entry, 3).load(Ordering::Acquire)
+    }
+
+    /// Has devices offer these global priorities, and give those that are permitted. Forgets what was asked for.
+    pub(crate) fn offer(
+        &self,
+        offered: &[vk::QueueGlobalPriorityKHR],
+        permitted: &[vk::QueueGlobalPriorityKHR],
+    ) {
+        let sum = |all: &[vk::QueueGlobalPriorityKHR]| {
+            all.iter().fold(0, |sum, it| sum | it.as_raw().cast_unsigned())
+        };
+        for (word, value) in [(ASKED, 0), (PERMITTED, sum(permitted)), (OFFERED, sum(offered))] {
+            self.0[word].store(value, Ordering::Release);
+        }
+    }
+
+    /// What they are to offer, the lowest first.
+    pub(crate) fn offered(&self) -> Vec<vk::QueueGlobalPriorityKHR> {
+        let sum = self.0[OFFERED].load(Ordering::Acquire).cast_signed();
+        let bits = (0..31).map(|bit| 1 << bit).filter(|bit| sum & bit != 0);
+        bits.map(vk::QueueGlobalPriorityKHR::from_raw).collect()
+    }
+
+    /// Notes that a priority is asked for, and tells whether it is permitted, or left to the driver.
+    pub(crate) fn ask(&self, priority: vk::QueueGlobalPriorityKHR) -> bool {
+        let raw = priority.as_raw().cast_unsigned();
+        let place = ASKS.start + self.0[ASKED].fetch_add(1, Ordering::AcqRel) as usize;
+        if ASKS.contains(&place) {
+            self.0[place].store(raw, Ordering::Release);
+        }
+        self.0[OFFERED].load(Ordering::Acquire) == 0 || self.0[PERMITTED].load(Ordering::Acquire) & raw != 0
+    }
+
+    /// What was asked for, in turn.
+    pub(crate) fn asked(&self) -> Vec<vk::QueueGlobalPriorityKHR> {
+        let count = (self.0[ASKED].load(Ordering::Acquire) as usize).min(ASKS.len());
+        let asks = self.0[ASKS].iter().take(count);
+        asks.map(|word| vk::QueueGlobalPriorityKHR::from_raw(word.load(Ordering::Acquire).cast_signed()))
+            .collect()
     }
 
     /// Names of hidden extensions.

@@ -78,6 +78,17 @@ impl Faults {
         fs::write(self.folder.join(NAME), bytes)
     }
 
+    /// Has devices say that their queues can have these global priorities, and give those that are `permitted`; with none it is the driver's
+    /// own again. Forgets what was asked for.
+    pub fn offer(&self, priorities: &[vk::QueueGlobalPriorityKHR], permitted: &[vk::QueueGlobalPriorityKHR]) {
+        self.control.offer(priorities, permitted);
+    }
+
+    /// The first dozen of global priorities that were asked for, in turn.
+    pub fn asked(&self) -> Vec<vk::QueueGlobalPriorityKHR> {
+        self.control.asked()
+    }
+
     /// Has call number `nth` from now on, counted from 1, of an entry point fail. Whether there is such an entry point.
     #[must_use]
     pub fn arm(&self, name: &str, nth: u32, result: vk::Result) -> bool {

@@ -12,6 +12,7 @@ use ash::vk;
 use crate::entries::ENTRIES;
 use crate::hidden;
 use crate::next;
+use crate::priorities;
 
 /// The index of an entry point, at compile time.
 pub(crate) const fn of(name: &str) -> usize {
@@ -139,7 +140,7 @@ fn none_made(made: *mut vk::Pipeline, count: u32) {
     }
 }
 
-/// Extensions of a device, without those that are hidden.
+/// Extensions of a device, without those that are hidden, and with the one that is claimed.
 pub(crate) unsafe extern "system" fn enumerate_device_extensions(
     device: vk::PhysicalDevice,
     layer: *const c_char,
@@ -167,7 +168,8 @@ pub(crate) unsafe extern "system" fn enumerate_device_extensions(
     if result != vk::Result::SUCCESS {
         return result;
     }
-    let left = hidden::left(all);
+    let mut left = hidden::left(all);
+    priorities::claim(&mut left);
     let number = u32::try_from(left.len()).unwrap_or(u32::MAX);
     if properties.is_null() {
         // SAFETY: the caller's, there to be written.

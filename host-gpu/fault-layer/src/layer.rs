@@ -13,6 +13,7 @@ use crate::entries;
 use crate::hooks;
 use crate::lessened;
 use crate::next;
+use crate::priorities;
 
 const NEGOTIATE: u32 = 1;
 const VERSION: u32 = 2;
@@ -129,6 +130,9 @@ unsafe extern "system" fn instance_command(
         ("vkGetPhysicalDeviceProperties2", _) => {
             function!(lessened::of_properties(function), PFN_vkGetPhysicalDeviceProperties2)
         }
+        ("vkGetPhysicalDeviceQueueFamilyProperties2", _) => {
+            function!(priorities::of_families(function), PFN_vkGetPhysicalDeviceQueueFamilyProperties2)
+        }
         _ => function,
     }
 }
@@ -206,7 +210,13 @@ unsafe extern "system" fn create_device(
         return failure;
     }
     // SAFETY: the caller's structure.
-    let first = unsafe { (*info).p_next };
+    let info = unsafe { &*info };
+    // SAFETY: the caller's, as Vulkan demands.
+    let below = match unsafe { priorities::Below::of(info) } {
+        Ok(below) => below,
+        Err(refused) => return refused,
+    };
+    let first = info.p_next;
     let found = chain::<DeviceLink>(first, vk::StructureType::LOADER_DEVICE_CREATE_INFO);
     let Some(found) = found else { return vk::Result::ERROR_INITIALIZATION_FAILED };
     // SAFETY: the loader's link, which is there for this layer.
@@ -220,8 +230,9 @@ unsafe extern "system" fn create_device(
     let Some(create) = create else { return vk::Result::ERROR_INITIALIZATION_FAILED };
     // SAFETY: what the name says.
     let create = unsafe { mem::transmute::<unsafe extern "system" fn(), vk::PFN_vkCreateDevice>(create) };
-    // SAFETY: the caller's arguments, with the chain moved on.
-    let result = unsafe { create(physical, info, allocator, made) };
+    let info = below.info(info);
+    // SAFETY: the caller's arguments, with the chain moved on, and without what is only claimed.
+    let result = unsafe { create(physical, &raw const info, allocator, made) };
     if result == vk::Result::SUCCESS {
         // SAFETY: the device was made.
         let device = unsafe { made.read() };

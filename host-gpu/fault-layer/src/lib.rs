@@ -1,4 +1,5 @@
-//! A Vulkan layer for tests: it makes the nth call of an entry point fail, and hides extensions of devices, a feature, and part of a limit.
+//! A Vulkan layer for tests: it makes the nth call of an entry point fail, hides extensions of devices, a feature, and part of a limit, and claims
+//! global priorities of queues.
 //!
 //! ```text
 //!   test ──Faults──▶ control file ◀──mapped── layer (in any process whose loader is told of it)
@@ -20,3 +21,4 @@ mod hooks;
 mod layer;
 mod lessened;
 mod next;
+mod priorities;

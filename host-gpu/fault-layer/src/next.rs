@@ -92,6 +92,17 @@ pub(crate) fn fault(entry: usize) -> Option<vk::Result> {
     result.or(is_lost.then_some(vk::Result::ERROR_DEVICE_LOST))
 }
 
+/// The global priorities that devices are said to offer; none where they are the driver's.
+pub(crate) fn offered() -> Option<Vec<vk::QueueGlobalPriorityKHR>> {
+    let offered = control()?.offered();
+    (!offered.is_empty()).then_some(offered)
+}
+
+/// Notes that a queue is to have this global priority. Whether it may, as far as the driver does not decide that.
+pub(crate) fn ask(priority: vk::QueueGlobalPriorityKHR) -> bool {
+    control().is_some_and(|control| control.ask(priority))
+}
+
 /// Names of hidden extensions.
 pub(crate) fn hidden() -> Vec<Vec<u8>> {
     control().map(|control| control.hidden()).unwrap_or_default()

@@ -173,6 +173,7 @@ mod tests {
             tracking: Method::Off,
             local: Local::Host,
             code_mib: 0,
+            is_realtime: false,
             is_ahead: false,
         }
     }
@@ -273,6 +274,7 @@ mod tests {
             Start { tracking: Method::WriteProtect, ..ahead.clone() },
             Start { local: Local::Device(Default::default()), ..ahead.clone() },
             Start { code_mib: 1, ..ahead.clone() },
+            Start { is_realtime: true, ..ahead.clone() },
         ];
         for other in others {
             assert!(!other.opens_as(&ahead), "{other:?}");

@@ -67,6 +67,7 @@ impl CompileProcess {
             vram_bytes,
             table_bytes,
             code_mib: log.mib(),
+            is_realtime: false,
             is_ahead: false,
             tracking: Method::Off,
             local: Local::Host,
@@ -156,6 +157,7 @@ mod tests {
             tracking: Method::Off,
             local: Local::Host,
             code_mib: 1,
+            is_realtime: false,
             is_ahead: false,
         };
         let (log, stop) = (CodeLog::new(1).unwrap().unwrap(), Event::new().unwrap());

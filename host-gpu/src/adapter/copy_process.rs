@@ -87,6 +87,7 @@ impl CopyProcess {
             tracking: Method::Off,
             local: Local::Device(LocalMemory { evicted_bytes, ..local }),
             code_mib: 0,
+            is_realtime: false,
             is_ahead: false,
         };
         let local = Some([files.local, files.evicted.as_fd()]);

@@ -14,6 +14,7 @@ use campanile_protocol::engine::message::START_DEVICE;
 use campanile_protocol::engine::message::START_LOCAL;
 use campanile_protocol::engine::message::START_PROFILE;
 use campanile_protocol::engine::message::START_PROFILE_SHIFT;
+use campanile_protocol::engine::message::START_REALTIME;
 use campanile_protocol::engine::message::START_SANDBOX;
 use campanile_protocol::named_profile::GpuProfile;
 
@@ -71,6 +72,7 @@ impl Message for Start {
             flags: if self.sandbox { START_SANDBOX } else { 0 }
                 | if device.is_some() { START_DEVICE } else { 0 }
                 | if self.is_ahead { START_AHEAD } else { 0 }
+                | if self.is_realtime { START_REALTIME } else { 0 }
                 | self.profile.number() << START_PROFILE_SHIFT
                 | match self.local {
                     Local::Host => 0,
@@ -116,7 +118,7 @@ impl Message for Start {
             other => return Err(WireError::Field { what: "the tracking method", value: other.into() }),
         };
         let known = START_SANDBOX | START_DEVICE | START_LOCAL | START_ALLOCATE | START_AHEAD;
-        zero("an unknown flag", fixed.flags & !(known | START_PROFILE))?;
+        zero("an unknown flag", fixed.flags & !(known | START_REALTIME | START_PROFILE))?;
         let number = (fixed.flags & START_PROFILE) >> START_PROFILE_SHIFT;
         let profile = GpuProfile::of_number(number)
             .ok_or(WireError::Field { what: "the profile", value: number.into() })?;
@@ -166,6 +168,7 @@ impl Message for Start {
             tracking,
             local,
             code_mib: fixed.code_mib,
+            is_realtime: fixed.flags & START_REALTIME != 0,
             is_ahead,
         };
         Ok((start, Vec::new()))
@@ -511,6 +514,7 @@ mod tests {
             tracking: Method::BoundRanges,
             local: Local::Host,
             code_mib: 0,
+            is_realtime: false,
             is_ahead: false,
         };
         let other = Start {
@@ -528,6 +532,7 @@ mod tests {
         let sixth = Start { code_mib: 32, ..fourth.clone() };
         let seventh = Start { is_ahead: true, ..sixth.clone() };
         let eighth = Start { profile: GpuProfile::Campanile1, ..start.clone() };
+        let ninth = Start { is_realtime: true, ..start.clone() };
         vec![
             (start, Vec::new(), 8),
             (other, Vec::new(), 7),
@@ -537,6 +542,7 @@ mod tests {
             (sixth, Vec::new(), 11),
             (seventh, Vec::new(), 0),
             (eighth, Vec::new(), 8),
+            (ninth, Vec::new(), 8),
         ]
     }
 

@@ -34,6 +34,7 @@ fn start() -> Start {
         tracking: Method::BoundRanges,
         local: Local::Host,
         code_mib: 0x1f,
+        is_realtime: false,
         is_ahead: false,
     }
 }
@@ -232,6 +233,9 @@ fn the_bytes_of_every_message_stay_what_they_are() {
     // The number of a profile, in the second byte of the flags.
     let profile = Start { profile: GpuProfile::Campanile1, ..start() };
     assert_eq!(profile.encode(b"", 8).unwrap(), [&whole[..57], &[1], &whole[58..]].concat());
+    // A flag more.
+    let realtime = Start { is_realtime: true, ..start() };
+    assert_eq!(realtime.encode(b"", 8).unwrap(), [&whole[..56], &[0x23], &whole[57..]].concat());
     // A flag more, and no descriptor.
     let ahead = Start { is_ahead: true, ..start() };
     let expected = [&whole[..12], &[0], &whole[13..56], &[0x13], &whole[57..]].concat();

@@ -64,7 +64,8 @@ impl LocalFiles {
 
 /// Opens the device that the operator wants.
 pub(super) fn open_driver(start: &Start) -> Result<Driver, StartError> {
-    let options = Options { name: start.vulkan_device.clone(), profile: start.profile, ..Options::default() };
+    let Start { profile, is_realtime, .. } = *start;
+    let options = Options { name: start.vulkan_device.clone(), profile, is_realtime, ..Options::default() };
     elsewhere(|| nicely(|| Driver::open(&options).map_err(|error| StartError::Node(error.to_string()))))
 }
 

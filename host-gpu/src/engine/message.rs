@@ -50,6 +50,8 @@ pub struct Start {
     pub local: Local,
     /// MiB of the log of compiled code; 0 for none.
     pub code_mib: u32,
+    /// Whether contexts may be in the realtime band: then its device's queues are to have a high global priority.
+    pub is_realtime: bool,
     /// Whether the driver is to be opened ahead: without descriptors, and as far as that depends on nothing else. Answers
     /// [`Response::Opened`], and waits for another one of these, which opens the same.
     pub is_ahead: bool,
@@ -61,7 +63,7 @@ impl Start {
         let opened = |of: &Self| {
             let is_local = matches!(of.local, Local::Device(_));
             let device = (of.vulkan_device.clone(), of.profile);
-            (of.node, of.sandbox, device, of.slice_microseconds == 0, is_local)
+            (of.node, of.sandbox, device, of.slice_microseconds == 0, is_local, of.is_realtime)
         };
         let Self { tracking, code_mib, .. } = ahead;
         let is_noted = |method: Method| method == Method::WriteProtect;

@@ -25,6 +25,7 @@ use crate::vulkan::options::Executor;
 use crate::vulkan::options::Options;
 use crate::vulkan::pipeline::Compiler;
 use crate::vulkan::pipeline::Pipeline;
+use crate::vulkan::priority::GlobalPriority;
 use crate::vulkan::raw::commands::Groups;
 use crate::vulkan::raw::commands::Place;
 use crate::vulkan::raw::commands::Slot;
@@ -80,7 +81,7 @@ impl Driver {
         let mut candidate = choose(instance.candidates()?, options)?;
         let told = candidate.restrict(options.profile)?;
         let executor = options.executor.unwrap_or(Executor::of(candidate.info.kind));
-        let gpu = Gpu::open(Arc::new(instance), &candidate, executor)?;
+        let gpu = Gpu::open(Arc::new(instance), &candidate, executor, options.is_realtime)?;
         Self::of(gpu, candidate.info, options.spin, executor, told)
     }
 
@@ -133,6 +134,11 @@ impl Driver {
         &self.info
     }
 
+    /// The global priority of its queue, where one was asked for and is had.
+    pub fn global_priority(&self) -> Option<GlobalPriority> {
+        self.gpu.priority
+    }
+
     /// How much it can.
     pub fn limits(&self) -> &Limits {
         &self.gpu.limits
@@ -146,11 +152,6 @@ impl Driver {
     /// What guests are told of it.
     pub fn device_profile(&self) -> &Told {
         &self.told
-    }
-
-    /// What the offset of every bound range must be a multiple of, bytes.
-    pub fn binding_alignment(&self) -> u64 {
-        self.gpu.limits.binding_alignment
     }
 
     /// Makes host memory bindable. Microseconds, whatever its length: no byte is touched or copied until it is bound.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::vulkan::priority::GlobalPriorities;
+
 /// What sort of thing a device is, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -96,6 +98,8 @@ pub struct Family {
     pub queues: u32,
     /// Bits of a timestamp that are valid; 0 where it has none.
     pub timestamp_bits: u32,
+    /// Global priorities that its queues can have.
+    pub priorities: GlobalPriorities,
 }
 
 /// What the operator sees of a device.

@@ -43,6 +43,8 @@ pub mod info;
 pub mod local;
 pub mod options;
 pub mod pipeline;
+pub mod priority;
+mod priority_request;
 mod profile;
 mod raw;
 pub mod request;

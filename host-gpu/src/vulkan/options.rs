@@ -39,6 +39,9 @@ pub struct Options {
     pub executor: Option<Executor>,
     /// What kernels may use, and how much: all that the device has, or what a named profile does.
     pub profile: GpuProfile,
+    /// Whether its queues are to have the highest [global priority](crate::vulkan::priority) that can be had, for work in the realtime
+    /// band; else none is asked for.
+    pub is_realtime: bool,
 }
 
 impl Default for Options {
@@ -49,6 +52,7 @@ impl Default for Options {
             spin: Duration::from_micros(50),
             executor: None,
             profile: GpuProfile::Host,
+            is_realtime: false,
         }
     }
 }

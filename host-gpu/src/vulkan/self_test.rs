@@ -120,7 +120,8 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(driver: &'a mut Driver) -> Result<Self, VulkanError> {
-        let half = driver.limits().import_alignment.max(driver.binding_alignment()).max(4096);
+        let limits = driver.limits();
+        let half = limits.import_alignment.max(limits.binding_alignment).max(4096);
         let mapping = anonymous(2 * half)?;
         let memory = driver.import(&HostRange::whole(&mapping, Access::ReadWrite))?;
         Ok(Self { driver, mapping, memory, half })

@@ -78,7 +78,7 @@ fn layer<F>() -> Option<Faults> {
 }
 
 /// Runs the test with the layer under it.
-fn with_faults<F: FnOnce(&Faults)>(body: F) {
+pub(crate) fn with_faults<F: FnOnce(&Faults)>(body: F) {
     if let Some(faults) = layer::<F>() {
         body(&faults);
     }

@@ -17,6 +17,7 @@ mod limits;
 mod local;
 mod local_copies;
 mod memory;
+mod priority;
 mod results;
 mod scene;
 mod secondary;

@@ -103,6 +103,8 @@ pub const START_ALLOCATE: u32 = 8;
 /// In [`Start::flags`]: the driver is to be opened, and what the engine works on comes with another [`Start`]: no descriptor comes
 /// with this one.
 pub const START_AHEAD: u32 = 16;
+/// In [`Start::flags`]: its work may be in the realtime band, so its device's queues are to have a high global priority.
+pub const START_REALTIME: u32 = 32;
 /// In [`Start::flags`]: where the bits of the number of the vGPU's profile begin ([`crate::named_profile::GpuProfile::number`]).
 pub const START_PROFILE_SHIFT: u32 = 8;
 /// In [`Start::flags`]: those bits.

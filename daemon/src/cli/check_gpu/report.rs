@@ -8,6 +8,7 @@ use campanile_host_gpu::vulkan::info::Handle;
 use campanile_host_gpu::vulkan::info::Hardware;
 use campanile_host_gpu::vulkan::info::ImportMethod;
 use campanile_host_gpu::vulkan::info::Kind;
+use campanile_host_gpu::vulkan::priority::GlobalPriority;
 use campanile_protocol::named_profile::GpuProfile;
 use campanile_protocol::named_profile::lacks;
 use campanile_protocol::profile::Profile;
@@ -111,6 +112,8 @@ pub struct QueueReport {
     pub transfer: bool,
     pub queues: u32,
     pub timestamp_bits: u32,
+    /// Global priorities that its queues can have, the lowest first.
+    pub global_priorities: Vec<&'static str>,
     /// Whether kernels of guests run on a queue of it.
     pub used: bool,
 }
@@ -269,6 +272,7 @@ fn queues(hardware: &Hardware) -> Vec<QueueReport> {
             transfer: of.transfer,
             queues: of.queues,
             timestamp_bits: of.timestamp_bits,
+            global_priorities: of.priorities.iter().map(GlobalPriority::name).collect(),
             used: used == Some(family) && of.compute,
         })
         .collect()
@@ -286,6 +290,7 @@ pub(super) mod tests {
     use campanile_host_gpu::vulkan::info::Family;
     use campanile_host_gpu::vulkan::info::Hardware;
     use campanile_host_gpu::vulkan::info::Kind;
+    use campanile_host_gpu::vulkan::priority::GlobalPriority;
     use campanile_protocol::named_profile::campanile_1;
     use campanile_protocol::profile::Profile;
 
@@ -331,8 +336,14 @@ pub(super) mod tests {
     }
 
     fn hardware() -> Hardware {
-        let family =
-            |graphics, compute| Family { graphics, compute, transfer: true, queues: 16, timestamp_bits: 64 };
+        let family = |graphics, compute| Family {
+            graphics,
+            compute,
+            transfer: true,
+            queues: 16,
+            timestamp_bits: 64,
+            priorities: if compute { GlobalPriority::ALL.into_iter().collect() } else { Default::default() },
+        };
         Hardware {
             local_bytes: 80 << 30,
             visible_bytes: 80 << 30,

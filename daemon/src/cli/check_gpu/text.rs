@@ -84,7 +84,11 @@ impl fmt::Display for QueueReport {
         let Self { family, queues, timestamp_bits, .. } = self;
         let used = if self.used { ", runs kernels" } else { "" };
         let kinds = if kinds.is_empty() { "other work".to_owned() } else { kinds.join(" ") };
-        write!(f, "{family}: {queues} of {kinds}, timestamps of {timestamp_bits} bits{used}")
+        let priorities = match &self.global_priorities[..] {
+            [] => "no global priorities".to_owned(),
+            some => format!("global priorities {}", some.join(" ")),
+        };
+        write!(f, "{family}: {queues} of {kinds}, timestamps of {timestamp_bits} bits, {priorities}{used}")
     }
 }
 
@@ -165,8 +169,8 @@ mod tests {
                 "host pointer: works (something)",
                 "opaque fd: offered, not tried",
                 "81920 MiB device-local, all of it host-visible; 2 heaps, 5 types",
-                "2: 16 of compute transfer, timestamps of 64 bits, runs kernels\n",
-                "1: 16 of transfer, timestamps of 64 bits\n",
+                "2: 16 of compute transfer, timestamps of 64 bits, global priorities low medium high realtime, runs kernels\n",
+                "1: 16 of transfer, timestamps of 64 bits, no global priorities\n",
                 "bound-ranges, shadow-compare\n",
                 "32; 32 to 32 on demand",
                 "gpu profile        campanile-1: can serve it\n",

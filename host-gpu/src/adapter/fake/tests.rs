@@ -38,6 +38,7 @@ const START: Start = Start {
     tracking: Method::Off,
     local: Local::Host,
     code_mib: 0,
+    is_realtime: false,
     is_ahead: false,
 };
 

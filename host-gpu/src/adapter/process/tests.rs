@@ -172,6 +172,7 @@ fn tdr_57_the_next_process_finds_the_tables_and_nothing_that_was_said_of_the_las
         tracking: Method::Off,
         local: Local::Host,
         code_mib: 0,
+        is_realtime: false,
         is_ahead: false,
     };
     let [vram, tables, fences] = ["vram", "tables", "fences"].map(|name| create_memfd(name, 4096).unwrap());

@@ -77,7 +77,7 @@ impl Devices {
             return Err(VulkanError::Unsuitable { reasons });
         }
         let executor = Executor::of(candidate.info.kind);
-        let gpu = Gpu::open(Arc::clone(&self.instance), candidate, executor)?;
+        let gpu = Gpu::open(Arc::clone(&self.instance), candidate, executor, false)?;
         Driver::of(gpu, candidate.info.clone(), spin, executor, Box::new(candidate.told()))
     }
 }

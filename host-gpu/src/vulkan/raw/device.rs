@@ -17,6 +17,8 @@ use crate::vulkan::info::Handles;
 use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Limits;
 use crate::vulkan::options::Executor;
+use crate::vulkan::priority::GlobalPriority;
+use crate::vulkan::priority_request;
 use crate::vulkan::raw::features;
 use crate::vulkan::raw::instance::CONDITIONS;
 use crate::vulkan::raw::instance::Candidate;
@@ -42,6 +44,8 @@ pub(in crate::vulkan) struct Gpu {
     pub(in crate::vulkan) limits: Limits,
     /// What kernels may use, all of which is enabled.
     pub(in crate::vulkan) profile: Profile,
+    /// The global priority of its queue, where one was asked for and is had.
+    pub(in crate::vulkan) priority: Option<GlobalPriority>,
     /// Submission needs external synchronisation.
     queue: Mutex<vk::Queue>,
     pub(super) physical: vk::PhysicalDevice,
@@ -57,31 +61,51 @@ struct Chosen {
     has_conditions: bool,
     clock: Option<Clock>,
     handles: Handles,
+    priority: Option<GlobalPriority>,
 }
 
 impl Gpu {
-    /// Opens `candidate`, which comes from `instance` and misses nothing.
+    /// Opens `candidate`, which comes from `instance` and misses nothing. Where it is for realtime work, its queue has the highest
+    /// global priority that this process can have, and the log says which.
     pub(in crate::vulkan) fn open(
         instance: Arc<Instance>,
         candidate: &Candidate,
         executor: Executor,
+        is_realtime: bool,
     ) -> Result<Arc<Self>, VulkanError> {
         let Candidate { info, device, family, limits, profile, has_conditions, clock, handles, .. } =
             candidate;
         let has_conditions = *has_conditions && executor == Executor::Cpu;
         let (import, clock, handles) = (info.import, *clock, *handles);
-        let chosen = Chosen { family: *family, import, has_conditions, clock, handles };
-        Self::create(instance, *device, *limits, *profile, chosen)
+        let chosen = Chosen { family: *family, import, has_conditions, clock, handles, priority: None };
+        let create = |priority| {
+            let instance = Arc::clone(&instance);
+            Self::create(instance, *device, *limits, *profile, Chosen { priority, ..chosen })
+        };
+        if !is_realtime {
+            return create(None);
+        }
+        let offered = candidate.offered_priorities();
+        let (gpu, refused) = priority_request::first(offered.above_usual(), create)?;
+        log::info!("{}: {}", info.name, priority_request::outcome(gpu.priority, &refused));
+        Ok(gpu)
     }
 
-    /// The same device opened once more, with a queue of its own.
+    /// The same device opened once more, with a queue of its own, of the same global priority where that is still to be had.
     pub(in crate::vulkan) fn secondary(&self) -> Result<Arc<Self>, VulkanError> {
         let has_conditions = self.conditions.is_some();
         let import = self.import();
         let instance = Arc::clone(&self.instance);
-        let Self { physical, family, limits, profile, clock, handles, .. } = *self;
-        let chosen = Chosen { family, import, has_conditions, clock, handles };
-        Self::create(instance, physical, limits, profile, chosen)
+        let Self { physical, family, limits, profile, clock, handles, priority, .. } = *self;
+        let chosen = Chosen { family, import, has_conditions, clock, handles, priority };
+        let create = |priority| {
+            Self::create(Arc::clone(&instance), physical, limits, profile, Chosen { priority, ..chosen })
+        };
+        let (gpu, refused) = priority_request::first(priority.into_iter(), create)?;
+        if !refused.is_empty() {
+            log::info!("a queue more: {}", priority_request::outcome(None, &refused));
+        }
+        Ok(gpu)
     }
 
     /// How it gets at host memory.
@@ -105,10 +129,16 @@ impl Gpu {
         profile: Profile,
         chosen: Chosen,
     ) -> Result<Arc<Self>, VulkanError> {
-        let Chosen { family, import, has_conditions, clock, handles } = chosen;
+        let Chosen { family, import, has_conditions, clock, handles, priority } = chosen;
         let has_host_memory = import == ImportMethod::HostPointer;
-        let queues =
-            [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
+        let mut queue =
+            vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0]);
+        let mut global = vk::DeviceQueueGlobalPriorityCreateInfoKHR::default();
+        if let Some(priority) = priority {
+            global = global.global_priority(priority.raw());
+            queue = queue.push_next(&mut global);
+        }
+        let queues = [queue];
         let has_fds = handles.opaque_fd || handles.dma_buf;
         let optional = [
             has_host_memory.then_some(HOST_MEMORY),
@@ -116,6 +146,7 @@ impl Gpu {
             has_fds.then_some(khr::external_memory_fd::NAME),
             handles.dma_buf.then_some(ext::external_memory_dma_buf::NAME),
             profile.atomic_float.then_some(ext::shader_atomic_float::NAME),
+            priority.map(|_| khr::global_priority::NAME),
         ];
         let optional = optional.into_iter().flatten();
         let extensions: Vec<_> = EXTENSIONS.into_iter().chain(optional).map(std::ffi::CStr::as_ptr).collect();
@@ -164,6 +195,7 @@ impl Gpu {
             family,
             limits,
             profile,
+            priority,
             queue: Mutex::new(queue),
             device,
             physical,

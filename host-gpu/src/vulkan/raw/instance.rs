@@ -16,6 +16,7 @@ use crate::vulkan::info::ImportMethod;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::info::Limits;
+use crate::vulkan::priority::GlobalPriorities;
 use crate::vulkan::raw::features;
 
 /// Storage buffers that a device must have: 16 of a guest, and the grid.
@@ -71,6 +72,8 @@ pub(in crate::vulkan) struct Candidate {
     pub(super) clock: Option<Clock>,
     /// How its memory can be exported.
     pub(in crate::vulkan) handles: Handles,
+    /// Global priorities that queues of each of its families can have.
+    pub(super) priorities: Vec<GlobalPriorities>,
 }
 
 impl Instance {
@@ -156,6 +159,7 @@ impl Instance {
             has_conditions,
             clock,
             handles: self.handles(device, &extensions),
+            priorities: self.priorities(device, &extensions),
         })
     }
 
@@ -236,6 +240,13 @@ impl Drop for Instance {
     fn drop(&mut self) {
         // SAFETY: a `Gpu` owns its instance and destroys its device first, so nothing made from this is left.
         unsafe { self.raw.destroy_instance(None) };
+    }
+}
+
+impl Candidate {
+    /// The global priorities that the queue which runs kernels can have.
+    pub(super) fn offered_priorities(&self) -> GlobalPriorities {
+        self.priorities.get(self.family as usize).copied().unwrap_or_default()
     }
 }
 

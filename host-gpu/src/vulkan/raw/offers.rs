@@ -11,6 +11,7 @@ use crate::vulkan::info::Family;
 use crate::vulkan::info::Handle;
 use crate::vulkan::info::Handles;
 use crate::vulkan::info::Hardware;
+use crate::vulkan::priority::GlobalPriorities;
 use crate::vulkan::raw::instance::Candidate;
 use crate::vulkan::raw::instance::Instance;
 use crate::vulkan::raw::memory::USAGE;
@@ -45,6 +46,26 @@ impl Instance {
         features.contains(both) && !features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY)
     }
 
+    /// The global priorities that queues of each family of `device`, which has these extensions, can have.
+    pub(super) fn priorities(
+        &self,
+        device: vk::PhysicalDevice,
+        extensions: &[vk::ExtensionProperties],
+    ) -> Vec<GlobalPriorities> {
+        let has = |name: &CStr| extensions.iter().any(|e| e.extension_name_as_c_str() == Ok(name));
+        // SAFETY: the handle is the instance's.
+        let count = unsafe { self.raw.get_physical_device_queue_family_properties2_len(device) };
+        if !has(khr::global_priority::NAME) {
+            return vec![GlobalPriorities::default(); count];
+        }
+        let mut offered = vec![vk::QueueFamilyGlobalPriorityPropertiesKHR::default(); count];
+        let chained = |offered| vk::QueueFamilyProperties2::default().push_next(offered);
+        let mut families: Vec<_> = offered.iter_mut().map(chained).collect();
+        // SAFETY: the handle is the instance's, and there is a structure for each family, with one behind it that the extension names.
+        unsafe { self.raw.get_physical_device_queue_family_properties2(device, &mut families) };
+        offered.iter().map(|offered| GlobalPriorities::of(offered.priorities_as_slice())).collect()
+    }
+
     /// Memory and queues of a device of this instance.
     pub(in crate::vulkan) fn hardware(&self, candidate: &Candidate) -> Hardware {
         let device = candidate.device;
@@ -57,19 +78,20 @@ impl Instance {
         let seen = vk::MemoryPropertyFlags::DEVICE_LOCAL | vk::MemoryPropertyFlags::HOST_VISIBLE;
         let visible = types.iter().filter(|kind| kind.property_flags.contains(seen));
         let visible = visible.filter_map(|kind| heaps.get(kind.heap_index as usize));
-        let family = |family: &vk::QueueFamilyProperties| Family {
+        let family = |(index, family): (usize, &vk::QueueFamilyProperties)| Family {
             graphics: family.queue_flags.contains(vk::QueueFlags::GRAPHICS),
             compute: family.queue_flags.contains(vk::QueueFlags::COMPUTE),
             transfer: family.queue_flags.contains(vk::QueueFlags::TRANSFER),
             queues: family.queue_count,
             timestamp_bits: family.timestamp_valid_bits,
+            priorities: candidate.priorities.get(index).copied().unwrap_or_default(),
         };
         Hardware {
             local_bytes: own.map(|heap| heap.size).sum(),
             visible_bytes: visible.map(|heap| heap.size).max().unwrap_or(0),
             heaps: heaps.len(),
             types: types.len(),
-            families: families.iter().map(family).collect(),
+            families: families.iter().enumerate().map(family).collect(),
             used: candidate.family,
         }
     }
