@@ -97,6 +97,8 @@ mod tests {
             assert!(devices.take(&wrong).is_err(), "{wrong:?}");
         }
         assert!(devices.0.is_empty());
+        assert!(devices.take(&["x".repeat(128)]).is_ok());
+        devices.leave(&["x".repeat(128)]);
         for number in 0..=255u32 {
             let name = number.to_string();
             assert!(devices.take(&of(&[name.as_str()])).is_ok(), "{number}");

@@ -193,6 +193,9 @@ mod tests {
     fn what_is_too_long_or_no_message_is_told_and_what_comes_next_is_read() {
         let (one, other) = pair();
         assert_eq!(one.send(&"x".repeat(MAX_BYTES), &[]).unwrap_err().kind(), ErrorKind::InvalidData);
+        // Three bytes say how long the text is.
+        one.send(&"x".repeat(MAX_BYTES - 3), &[]).unwrap();
+        assert_eq!(other.receive::<String>().unwrap().unwrap().0.len(), MAX_BYTES - 3);
         let six = [(); 6].map(|()| tempfile::tempfile().unwrap());
         assert_eq!(
             one.send(&"x", &six.each_ref().map(AsFd::as_fd)).unwrap_err().kind(),

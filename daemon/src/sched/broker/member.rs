@@ -372,3 +372,133 @@ impl Schedule for Member {
         rounds
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use campanile_host_gpu::engine::address::EngineAddress;
+    use campanile_host_gpu::engine::message::NodeKind;
+    use campanile_host_gpu::ids::ContextIndex;
+    use campanile_protocol::engine::block::context_report;
+    use rustix::event::PollFlags;
+
+    use super::super::tests::Host;
+    use super::super::tests::NEVER;
+    use super::Line;
+    use super::Member;
+    use super::Schedule;
+    use super::ToBroker;
+    use super::ToDaemon;
+    use super::Tuning;
+    use crate::listener::Listener;
+    use crate::sched::share::Share;
+    use crate::sched::testing::participant;
+    use crate::sched::turns::EngineId;
+
+    /// A broker that says and reads what a test wants.
+    struct Puppet(Listener);
+
+    impl Puppet {
+        fn new(host: &Host) -> Self {
+            let listener = Listener::bind_packets_for_group(&host.path).unwrap();
+            listener.socket.set_nonblocking(false).unwrap();
+            Self(listener)
+        }
+
+        fn accept(&self) -> Line {
+            Line::from(std::os::fd::OwnedFd::from(self.0.socket.accept().unwrap().0))
+        }
+    }
+
+    /// What a member says next; none where it has closed the line.
+    fn next(line: &Line) -> Option<ToBroker> {
+        loop {
+            assert!(line.wait(PollFlags::IN, NEVER), "it says nothing");
+            match line.receive::<ToBroker>() {
+                Ok(Some((message, _))) => return Some(message),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// The number of each engine that is added next.
+    fn added(line: &Line, count: u32) -> Vec<u64> {
+        let engine = |_| match next(line) {
+            Some(ToBroker::Add { engine, .. }) => engine,
+            other => panic!("{other:?}"),
+        };
+        (0..count).map(engine).collect()
+    }
+
+    fn start(host: &Host, puppet: &Puppet) -> (Member, Line) {
+        let path = host.path.clone();
+        let starts = std::thread::spawn(move || Member::start(&path, vec!["gpu#0".to_owned()]).unwrap());
+        let line = puppet.accept();
+        line.send(&ToDaemon::Peers { count: 7 }, &[]).unwrap();
+        line.send(&ToDaemon::Welcome, &[]).unwrap();
+        assert!(matches!(next(&line), Some(ToBroker::Hello { peers: 0, engines: 0, .. })));
+        (starts.join().unwrap(), line)
+    }
+
+    #[test]
+    fn cont_11_a_member_that_comes_back_says_all_that_there_is_once_however_slowly_it_is_read() {
+        let host = Host::new();
+        let puppet = Puppet::new(&host);
+        let (member, line) = start(&host, &puppet);
+        let engine = participant(EngineAddress::new(0, NodeKind::Copy));
+        // More than a socket takes that nobody reads.
+        let ids: Vec<EngineId> = (0..600)
+            .map(|_| {
+                let id = member.add(engine.clone(), &Arc::default()).unwrap();
+                assert_eq!(added(&line, 1), [id.0]);
+                id
+            })
+            .collect();
+        for (entry, fence) in [(5, 9), (6, 9)] {
+            member.expect_suspend(ids[1], ContextIndex::new(entry), fence);
+            let expected = ToBroker::ExpectSuspend { engine: ids[1].0, entry, fence };
+            assert_eq!(next(&line), Some(expected));
+        }
+        engine.handle.shared.word(context_report(6)).unwrap().store(9, Ordering::Release);
+        let share = Share { weight: 7, ..Share::default() };
+        member.retune(ids[2], Some(Duration::from_millis(3)), share);
+        let tuning = Tuning::new(Some(Duration::from_millis(3)), share);
+        assert_eq!(next(&line), Some(ToBroker::Retune { engine: ids[2].0, tuning }));
+        line.send(&ToDaemon::Peers { count: 3 }, &[]).unwrap();
+        line.close();
+        // While it waits to say more, an engine goes: what it has said is not true any more.
+        let line = puppet.accept();
+        assert!(matches!(next(&line), Some(ToBroker::Hello { peers: 3, engines: 600, .. })));
+        member.remove(ids[0]);
+        while next(&line).is_some() {}
+        let line = puppet.accept();
+        assert!(matches!(next(&line), Some(ToBroker::Hello { peers: 3, engines: 599, .. })));
+        assert_eq!(added(&line, 1), [ids[1].0]);
+        match next(&line) {
+            Some(ToBroker::Add { engine, tuning: its, .. }) => assert_eq!((engine, its), (ids[2].0, tuning)),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(added(&line, 597), ids[3..].iter().map(|id| id.0).collect::<Vec<_>>());
+        let unreported = ToBroker::ExpectSuspend { engine: ids[1].0, entry: 5, fence: 9 };
+        assert_eq!(next(&line), Some(unreported));
+        member.remove(ids[4]);
+        assert_eq!(next(&line), Some(ToBroker::Remove { engine: ids[4].0 }), "and nothing in between");
+    }
+
+    #[test]
+    fn a_member_makes_rounds_and_one_that_is_refused_tries_again() {
+        let host = Host::new();
+        let puppet = Puppet::new(&host);
+        let (member, line) = start(&host, &puppet);
+        let before = member.pulse();
+        super::super::tests::until(|| member.pulse() > before + 1, "it makes no rounds");
+        line.send(&ToDaemon::Refused { why: "no more".to_owned() }, &[]).unwrap();
+        assert_eq!(next(&line), None);
+        let again = puppet.accept();
+        assert!(matches!(next(&again), Some(ToBroker::Hello { engines: 0, .. })));
+    }
+}

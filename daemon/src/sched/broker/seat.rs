@@ -1,5 +1,6 @@
 //! One engine of a daemon, as the broker has it.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -137,9 +138,10 @@ impl Seat {
     pub(super) fn end_limit(&self) -> Duration {
         self.timeout.unwrap_or(END_LIMIT).min(RESET_LIMIT)
     }
+}
 
-    /// For the log.
-    pub(super) fn name(&self) -> String {
-        format!("vGPU {}, {} engine", self.vgpu, self.at)
+impl fmt::Display for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vGPU {}, {} engine", self.vgpu, self.at)
     }
 }

@@ -300,9 +300,6 @@ impl Server {
             let said = match daemon.line.receive::<ToBroker>() {
                 Ok(None) => return,
                 Ok(Some((message, files))) => self.hear(key, message, files),
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return self.part(key, "it has closed the line", now);
-                }
                 Err(error) => Err(error.to_string()),
             };
             if let Err(why) = said {
@@ -419,7 +416,7 @@ impl Server {
         let Some(daemon) = self.daemons.get_mut(&key) else { return };
         let supervisor = &self.supervisor;
         let overstayed = daemon.seats.iter_mut().filter_map(|(engine, (seat, _))| {
-            seat.is_overstayed(now, supervisor).then(|| (*engine, seat.name(), seat.breach()))
+            seat.is_overstayed(now, supervisor).then(|| (*engine, seat.to_string(), seat.breach()))
         });
         let overstayed: Vec<_> = overstayed.collect();
         for (engine, name, (hang, progress)) in overstayed {
@@ -444,7 +441,7 @@ impl Server {
             let token = self.token(Source::Process);
             match process.map(|process| (self.poller.add(&process, token, Events::EPOLLIN), process)) {
                 Some((Ok(()), process)) => {
-                    let (id, name, until) = (seat.id, seat.name(), now + seat.end_limit());
+                    let (id, name, until) = (seat.id, seat.to_string(), now + seat.end_limit());
                     self.orphans.insert(token, Orphan { id, name, process, until });
                 }
                 // There is none, or it is no process.
@@ -537,6 +534,7 @@ mod tests {
             server.settling.is_some()
         };
         assert!(settles(&mut server, SETTLES / 2));
+        assert_eq!(server.due(begun), Some(begun + SETTLES));
         let [first, second] = [Puppet::new(&host), Puppet::new(&host)];
         first.greets(2, 1);
         hear(&mut server, begun);
@@ -616,11 +614,15 @@ mod tests {
         hear(&mut server, begun);
         server.look(begun + HELLO_LIMIT - Duration::from_millis(1));
         assert_eq!(server.daemons.len(), 2);
+        let count = |message| if let ToDaemon::Peers { count } = message { Some(count) } else { None };
+        assert_eq!(speaks.hears(count), Some(2));
         server.look(begun + HELLO_LIMIT);
-        assert_eq!(server.daemons.len(), 1);
+        assert_eq!((server.daemons.len(), speaks.hears(count)), (1, Some(1)));
         assert!(mute.hears(Some).is_none(), "its line is closed");
+        assert_eq!(server.paused, None, "that nobody comes is no fault");
         speaks.says(&add(1));
         hear(&mut server, begun);
         assert!(server.daemons.is_empty(), "an engine without descriptors");
+        assert!(server.sources.is_empty(), "something is listened to that has gone: {:?}", server.sources);
     }
 }
