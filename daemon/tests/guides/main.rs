@@ -55,6 +55,7 @@ pages_that_run! {
     the_commands_about_gpus_run: "gpus.md",
     the_commands_about_guest_programs_run: "guest-programs.md",
     the_commands_about_metrics_run: "metrics.md",
+    the_commands_about_scheduling_run: "scheduling.md",
     the_commands_about_serving_run: "serving.md",
     the_commands_about_daemons_that_die_run: "survival.md",
     the_commands_about_gpu_profiles_run: "vulkan.md",

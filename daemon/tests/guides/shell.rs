@@ -89,7 +89,9 @@ fn script(place: &Place, blocks: &[Block]) -> String {
             }
             Kind::Run => {
                 let lines = lines(block);
-                let is_daemon = |line: &String| line.starts_with("campanile serve");
+                let is_daemon = |line: &String| {
+                    line.starts_with("campanile serve") || line.starts_with("campanile schedule")
+                };
                 if lines.iter().any(is_daemon) {
                     script.push_str("stop\n");
                 }

@@ -52,7 +52,7 @@ pub(crate) fn messages() -> Vec<(&'static str, u32, Vec<u8>)> {
 }
 
 /// Constants of the protocol's module of messages that are no type.
-pub(crate) const NO_TYPES: [&str; 24] = [
+pub(crate) const NO_TYPES: [&str; 25] = [
     "MAX_CODE_MIB",
     "MAGIC",
     "MAX_DESCRIPTORS",
@@ -71,6 +71,7 @@ pub(crate) const NO_TYPES: [&str; 24] = [
     "START_LOCAL",
     "START_ALLOCATE",
     "START_AHEAD",
+    "START_REALTIME",
     "START_PROFILE_SHIFT",
     "START_PROFILE",
     "SIDE_ZERO",
