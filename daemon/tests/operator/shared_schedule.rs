@@ -8,12 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
-use campanile_daemon::sched::broker::line::Line;
+use campanile_daemon::sched::broker::line;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::node::Node;
-use campanile_test_vmm::options::VmOptions;
-use campanile_test_vmm::vm::LoopbackVm;
 use tempfile::TempDir;
 
 use crate::killed::Kept;
@@ -27,7 +25,9 @@ use crate::served::Served;
 use crate::served::campanile;
 use crate::served::text;
 use crate::served::until;
+use crate::upgrade::Line;
 use crate::upgrade::Over;
+use crate::upgrade::connect;
 
 const ROOM: u64 = 16 << 20;
 
@@ -48,7 +48,7 @@ impl Broker {
         let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
         let command = command.args(["schedule", "--cpu-latency", "off", "--socket"]).arg(path);
         let child = command.stdin(Stdio::null()).spawn().unwrap();
-        until("the schedule", || Line::connect(path).is_ok());
+        until("the schedule", || line::Line::connect(path).is_ok());
         child
     }
 
@@ -78,10 +78,6 @@ impl Drop for Broker {
         let _ended = self.child.kill();
         let _waited = self.child.wait();
     }
-}
-
-fn vm(served: &Served, name: &str) -> Arc<LoopbackVm> {
-    LoopbackVm::connect(served.folder.file(&format!("{name}.sock")), &VmOptions::default()).unwrap()
 }
 
 /// How often the engine of a daemon's only vGPU has given the copy node to others, and for how long it has had it.
@@ -115,7 +111,7 @@ fn gives_way(patient: &Device, its: &Served, other: &Device) {
 fn cont_18_work_of_one_daemon_gives_way_to_that_of_another_one() {
     let broker = Broker::start();
     let daemons = ["a", "b"].map(|name| Served::with(&broker.config(name, "")));
-    let vms = [vm(&daemons[0], "a"), vm(&daemons[1], "b")];
+    let vms = [connect(&daemons[0], "a"), connect(&daemons[1], "b")];
     let [first, second] = vms.map(|vm| Device::open(vm.open("test").unwrap()).unwrap());
     gives_way(&first, &daemons[0], &second);
     gives_way(&second, &daemons[1], &first);
@@ -126,7 +122,7 @@ fn cont_19_a_daemon_that_is_killed_costs_the_vm_of_another_one_nothing() {
     let broker = Broker::start();
     let dies = Kept::begin(&broker.config("a", ""));
     let lives = Served::with(&broker.config("b", ""));
-    let vms = [dies.connect("a"), vm(&lives, "b")];
+    let vms = [dies.connect("a"), connect(&lives, "b")];
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Over(&is_over);
     let programs = vms.each_ref().map(|vm| Program::begin(vm, &is_over, true));
@@ -147,10 +143,23 @@ fn cont_19_a_daemon_that_is_killed_costs_the_vm_of_another_one_nothing() {
 }
 
 #[test]
+fn cont_01_cont_18_a_daemon_that_is_upgraded_goes_on_in_the_same_schedule() {
+    let broker = Broker::start();
+    let mut upgraded = Line::begin(&broker.config("a", ""));
+    let stays = Served::with(&broker.config("b", ""));
+    let vms = [connect(&upgraded.served, "a"), connect(&stays, "b")];
+    let [first, second] = vms.each_ref().map(|vm| Device::open(vm.open("test").unwrap()).unwrap());
+    gives_way(&first, &upgraded.served, &second);
+    upgraded.upgrade();
+    gives_way(&first, &upgraded.served, &second);
+    gives_way(&second, &stays, &first);
+}
+
+#[test]
 fn cont_11_work_goes_on_while_the_schedule_is_dead_and_the_next_one_goes_on_with_all_daemons() {
     let mut broker = Broker::start();
     let daemons = ["a", "b"].map(|name| Served::with(&broker.config(name, "")));
-    let vms = [vm(&daemons[0], "a"), vm(&daemons[1], "b")];
+    let vms = [connect(&daemons[0], "a"), connect(&daemons[1], "b")];
     let works = Device::open(vms[0].open("test").unwrap()).unwrap();
     let other = Device::open(vms[1].open("test").unwrap()).unwrap();
     for round in 0..3 {
@@ -189,6 +198,6 @@ fn cont_20_two_schedules_do_not_share_a_socket() {
     let said = text(&output.stderr);
     assert!(said.contains("another process serves this socket"), "{said}");
     let served = Served::with(&broker.config("a", ""));
-    let vm = vm(&served, "a");
+    let vm = connect(&served, "a");
     fill(&Device::open(vm.open("test").unwrap()).unwrap(), 1, true).unwrap();
 }
