@@ -181,9 +181,10 @@ impl Server {
             let tokens: Vec<u64> = match self.poller.wait(&mut room, limit) {
                 Ok(tokens) => tokens.collect(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Another broker is of more use than one that hears nobody.
                 Err(error) => {
-                    log::error!("the broker cannot wait for daemons: {error}");
-                    return;
+                    log::error!("the broker cannot wait for daemons: {error}; this process ends");
+                    std::process::exit(essential_thread::EXIT_STATUS);
                 }
             };
             let now = Instant::now();
