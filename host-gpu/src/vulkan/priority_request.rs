@@ -30,7 +30,7 @@ pub(super) fn first<T>(
     Ok((make(None)?, refused))
 }
 
-/// What `vkCreateDevice` says where this process may not have a priority, or no more queues of it are to be had. Of a device that
+/// What `vkCreateDevice` says where this process may not have a priority, or no more queues of it. Of a device that
 /// cannot be made at all it says the latter, too, and again when it is asked for none.
 fn is_refusal(result: vk::Result) -> bool {
     [vk::Result::ERROR_NOT_PERMITTED_KHR, vk::Result::ERROR_INITIALIZATION_FAILED].contains(&result)

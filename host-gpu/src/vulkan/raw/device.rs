@@ -91,7 +91,7 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// The same device opened once more, with a queue of its own, of the same global priority where that is still to be had.
+    /// The same device opened once more, with a queue of its own, of the same global priority where that is still granted.
     pub(in crate::vulkan) fn secondary(&self) -> Result<Arc<Self>, VulkanError> {
         let has_conditions = self.conditions.is_some();
         let import = self.import();
