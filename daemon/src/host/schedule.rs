@@ -19,7 +19,7 @@ use crate::listener::Listener;
 use crate::sched::awake::Awake;
 use crate::sched::broker::devices::names;
 use crate::sched::broker::member::Member;
-use crate::sched::broker::server::Broker;
+use crate::sched::broker::serve::Broker;
 use crate::sched::schedule::Schedule;
 use crate::sched::thread::Supervisor;
 

@@ -80,7 +80,10 @@ pub(crate) struct Below<'a> {
 }
 
 impl<'a> Below<'a> {
-    /// Notes the priorities that queues of a device are to have. Or what that is refused with.
+    /// Notes the priorities that queues of a device are to have.
+    ///
+    /// # Errors
+    /// `ERROR_NOT_PERMITTED_KHR`, as the test has it.
     ///
     /// # Safety
     /// `info` is as Vulkan demands.

@@ -450,7 +450,7 @@ mod tests {
         let puppet = Puppet::new(&host);
         let (member, line) = start(&host, &puppet);
         let engine = participant(EngineAddress::new(0, NodeKind::Copy));
-        // More than a socket takes that nobody reads.
+        // More than a socket takes that is not read.
         let ids: Vec<EngineId> = (0..600)
             .map(|_| {
                 let id = member.add(engine.clone(), &Arc::default()).unwrap();

@@ -28,7 +28,7 @@ pub const VERSION: u32 = 1;
 /// What a daemon says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToBroker {
-    /// Who it is.
+    /// Its version and devices.
     Hello {
         /// [`VERSION`] of the daemon.
         version: u32,

@@ -12,7 +12,9 @@
 //! | `evidence` | what the broker believes of a descriptor, before it maps or signals it |
 //! | `devices` | which devices of which daemons are the same one |
 //! | `member` | the daemon's side: a [`Schedule`](super::schedule::Schedule) over the line |
-//! | `server` | the broker's side: daemons that come and go, and their engines |
+//! | `serve`, `server` | the broker's side: its thread, and daemons that come and go with their engines |
+//! | `settling` | the time after its start, in which daemons of a broker before come back |
+//! | `daemon` | what it has of a daemon, and of engines whose daemon has gone |
 //! | `seat` | one engine of a daemon, as the broker has it |
 //!
 //! The broker is in no path of work: it shares an engine's block and eventfds with the daemon that started it, and gives and
@@ -25,12 +27,15 @@
 //! until there is a broker again, and say what engines they have; what each has of its node is in its grant word. The next broker
 //! gives no turns before all are back that were there, since one that is not may have a node.
 
+mod daemon;
 pub mod devices;
 mod evidence;
 pub mod line;
 pub mod member;
 pub mod message;
 mod seat;
-pub mod server;
+pub mod serve;
+mod server;
+mod settling;
 #[cfg(test)]
 mod tests;

@@ -5,17 +5,18 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::essential_thread;
 use campanile_host_gpu::event::Event;
 use campanile_host_gpu::ids::ContextIndex;
-use campanile_host_gpu::log_limit::LogLimit;
 use campanile_protocol::engine::block::MAX_CONTEXTS;
 use epoll::Events;
 
+use super::daemon::Daemon;
+use super::daemon::Orphan;
+use super::daemon::Source;
 use super::devices::Devices;
 use super::line::Line;
 use super::message::ToBroker;
@@ -23,14 +24,13 @@ use super::message::ToDaemon;
 use super::message::VERSION;
 use super::seat::Application;
 use super::seat::Seat;
+use super::settling::Settling;
 use crate::caller::Caller;
 use crate::listener::Listener;
-use crate::listener::SocketError;
 use crate::poller::NO_EVENT;
 use crate::poller::Poller;
 use crate::sched::schedule::Schedule;
 use crate::sched::thread::Supervisor;
-use crate::sched::turns::EngineId;
 
 /// Daemons that take part at a time.
 const MAX_DAEMONS: usize = 256;
@@ -40,99 +40,17 @@ const MAX_ENGINES_OF_DAEMON: usize = 512;
 const MAX_NAME: usize = 64;
 /// Messages of one daemon before another one is read.
 const MESSAGES: usize = 16;
-/// How long a daemon may take to say who it is.
+/// How long the Hello of a daemon may take after it has connected.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
-/// How long no turns are given after the start: daemons of a broker before connect again within that.
-const SETTLES: Duration = Duration::from_millis(250);
-/// The same, where a daemon says that there were others, which are not back.
-const SETTLES_AT_MOST: Duration = Duration::from_secs(2);
 /// How long no daemon is accepted after the system has refused a descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 
-/// The broker, which serves until this is dropped. Its engines keep then what they have.
+/// The broker's state, of one thread.
 #[derive(Debug)]
-pub struct Broker {
-    stop: Arc<Event>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Broker {
-    /// Serves daemons that connect there, over a supervisor that has no engines yet.
-    ///
-    /// # Errors
-    /// A thread or descriptors cannot be had.
-    pub fn serve(listener: Listener, supervisor: Arc<Supervisor>) -> Result<Self, SocketError> {
-        let path = listener.path().to_owned();
-        let failed = |source| SocketError::Thread { path: path.clone(), source };
-        let stop = Arc::new(Event::new().map_err(failed)?);
-        supervisor.hold_back(true);
-        let server = Server::new(listener, supervisor, &stop, Instant::now()).map_err(failed)?;
-        let run = move || LogLimit::new("broker").within(|| server.run());
-        let thread = Some(essential_thread::spawn("broker", run).map_err(failed)?);
-        Ok(Self { stop, thread })
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        self.stop.signal();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            log::error!("the broker's thread panicked");
-        }
-    }
-}
-
-/// What a token of the poller stands for. That of a daemon is the daemon's key.
-#[derive(Debug, Clone, Copy)]
-enum Source {
-    Daemon,
-    Alarm {
-        daemon: u64,
-        engine: u64,
-    },
-    /// The process of an engine whose daemon has gone.
-    Process,
-}
-
-#[derive(Debug)]
-struct Daemon {
-    line: Line,
-    /// For the log.
-    name: String,
-    /// By when it is to have said who it is.
-    hello_by: Option<Instant>,
-    devices: Vec<String>,
-    numbers: Vec<u8>,
-    /// Engines that it has, and has still to add.
-    missing: u32,
-    /// By the daemon's numbers; with the tokens of their alarms.
-    seats: BTreeMap<u64, (Seat, u64)>,
-}
-
-/// An engine whose daemon has gone.
-#[derive(Debug)]
-struct Orphan {
-    id: EngineId,
-    name: String,
-    process: OwnedFd,
-    until: Instant,
-}
-
-/// The time after the start in which no turns are given.
-#[derive(Debug)]
-struct Settling {
-    begun: Instant,
-    /// Daemons that the broker before had, as far as they say.
-    expected: usize,
-}
-
-#[derive(Debug)]
-struct Server {
+pub(super) struct Server {
     listener: Listener,
     supervisor: Arc<Supervisor>,
     _stop: Arc<Event>,
@@ -149,7 +67,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(
+    pub(super) fn new(
         listener: Listener,
         supervisor: Arc<Supervisor>,
         stop: &Arc<Event>,
@@ -168,12 +86,13 @@ impl Server {
             daemons: BTreeMap::new(),
             orphans: BTreeMap::new(),
             devices: Devices::default(),
-            settling: Some(Settling { begun: now, expected: 0 }),
+            settling: Some(Settling::new(now)),
             paused: None,
         })
     }
 
-    fn run(mut self) {
+    /// Serves until `stop` is signalled.
+    pub(super) fn run(mut self) {
         loop {
             let now = Instant::now();
             let limit = self.due(now).map(|due| due.saturating_duration_since(now));
@@ -181,7 +100,7 @@ impl Server {
             let tokens: Vec<u64> = match self.poller.wait(&mut room, limit) {
                 Ok(tokens) => tokens.collect(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // Another broker is of more use than one that hears nobody.
+                // The service manager starts another one.
                 Err(error) => {
                     log::error!("the broker cannot wait for daemons: {error}; this process ends");
                     std::process::exit(essential_thread::EXIT_STATUS);
@@ -209,10 +128,7 @@ impl Server {
         let overdue = seats.filter_map(|(seat, _)| seat.due());
         let hellos = self.daemons.values().filter_map(|daemon| daemon.hello_by);
         let orphans = self.orphans.values().map(|orphan| orphan.until);
-        let settled = self.settling.iter().map(|settling| {
-            let least = settling.begun + SETTLES;
-            if now < least { least } else { settling.begun + SETTLES_AT_MOST }
-        });
+        let settled = self.settling.iter().map(|settling| settling.due(now));
         overdue.chain(hellos).chain(orphans).chain(settled).chain(self.paused).min()
     }
 
@@ -225,7 +141,7 @@ impl Server {
         }
         let late = |daemon: &Daemon| daemon.hello_by.is_some_and(|by| by <= now);
         for daemon in keys(&self.daemons, late) {
-            self.part(daemon, "it has not said who it is", now);
+            self.part(daemon, "its Hello has not come", now);
         }
         for token in keys(&self.orphans, |orphan| orphan.until <= now) {
             if let Some(orphan) = self.orphans.get(&token) {
@@ -244,16 +160,9 @@ impl Server {
 
     /// Begins to give turns, once all engines are known that may have nodes.
     fn settle(&mut self, now: Instant) {
-        let Some(Settling { begun, expected }) = self.settling else { return };
-        let waited = now.saturating_duration_since(begun);
-        let is_whole = self.daemons.values().all(|daemon| daemon.missing == 0 && daemon.hello_by.is_none());
-        let are_back = is_whole && self.daemons.len() >= expected;
-        if waited >= SETTLES_AT_MOST || waited >= SETTLES && are_back {
-            if !are_back {
-                let count = self.daemons.len();
-                log::warn!("{count} of {expected} daemons are back: turns are given without the others");
-            }
-            self.settling = None;
+        let is_whole = self.daemons.values().all(Daemon::is_whole);
+        let count = self.daemons.len();
+        if self.settling.take_if(|settling| settling.is_over(now, count, is_whole)).is_some() {
             self.supervisor.hold_back(false);
         }
     }
@@ -290,9 +199,7 @@ impl Server {
             self.sources.remove(&token);
             return;
         }
-        let hello_by = Some(now + HELLO_LIMIT);
-        let (devices, numbers, seats) = Default::default();
-        self.daemons.insert(token, Daemon { line, name, hello_by, devices, numbers, missing: 0, seats });
+        self.daemons.insert(token, Daemon::new(line, name, now + HELLO_LIMIT));
     }
 
     fn read(&mut self, key: u64, now: Instant) {
@@ -323,7 +230,7 @@ impl Server {
             return Err(format!("{} descriptors beside a message without any", files.len()));
         }
         if daemon.hello_by.is_some() != matches!(message, ToBroker::Hello { .. }) {
-            return Err("it says who it is first, and once".to_owned());
+            return Err("Hello is the first message, and comes once".to_owned());
         }
         match message {
             ToBroker::Hello { version, devices, peers, engines } => {
@@ -336,7 +243,7 @@ impl Server {
                 daemon.line.send(&ToDaemon::Welcome, &[]).map_err(|error| error.to_string())?;
                 if let Some(settling) = &mut self.settling {
                     let peers = usize::try_from(peers).unwrap_or(MAX_DAEMONS).min(MAX_DAEMONS);
-                    settling.expected = settling.expected.max(peers);
+                    settling.expect(peers);
                 }
                 self.tell_count(count);
                 Ok(())
@@ -500,13 +407,13 @@ mod tests {
     use super::super::message::ToDaemon;
     use super::super::message::Tuning;
     use super::super::seat::RESET_LIMIT;
+    use super::super::settling::SETTLES;
+    use super::super::settling::SETTLES_AT_MOST;
     use super::super::tests::Host;
     use super::super::tests::NEVER;
-    use super::super::tests::Puppet;
-    use super::super::tests::add;
+    use super::super::tests::puppet::Puppet;
+    use super::super::tests::puppet::add;
     use super::HELLO_LIMIT;
-    use super::SETTLES;
-    use super::SETTLES_AT_MOST;
     use super::Server;
     use crate::listener::Listener;
     use crate::sched::share::Share;
@@ -605,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn cont_20_a_daemon_that_does_not_say_who_it_is_is_not_waited_for() {
+    fn cont_20_a_daemon_whose_hello_does_not_come_is_not_waited_for() {
         let (host, begun) = (Host::new(), Instant::now());
         let mut server = server(&host, begun);
         let [mute, speaks] = [Puppet::new(&host), Puppet::new(&host)];
@@ -620,7 +527,7 @@ mod tests {
         server.look(begun + HELLO_LIMIT);
         assert_eq!((server.daemons.len(), speaks.hears(count)), (1, Some(1)));
         assert!(mute.hears(Some).is_none(), "its line is closed");
-        assert_eq!(server.paused, None, "that nobody comes is no fault");
+        assert_eq!(server.paused, None, "that no daemon comes is no fault");
         speaks.says(&add(1));
         hear(&mut server, begun);
         assert!(server.daemons.is_empty(), "an engine without descriptors");

@@ -1,7 +1,5 @@
 //! Daemons, a broker and engines without processes, over real sockets.
 
-use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -14,11 +12,8 @@ use std::time::Instant;
 use campanile_host_gpu::adapter::process::GrantHandle;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
-use campanile_host_gpu::event::Event;
 use campanile_host_gpu::ids::ContextIndex;
-use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_host_gpu::sched::choice::Choice;
-use campanile_protocol::engine::block::BLOCK_BYTES;
 use campanile_protocol::engine::block::GRANT;
 use campanile_protocol::engine::block::PROGRESS;
 use campanile_protocol::engine::block::context_report;
@@ -33,14 +28,8 @@ use rustix::event::Timespec;
 use rustix::event::poll;
 use tempfile::TempDir;
 
-use super::line::Line;
 use super::member::Member;
-use super::message::HangReport;
-use super::message::ToBroker;
-use super::message::ToDaemon;
-use super::message::Tuning;
-use super::message::VERSION;
-use super::server::Broker;
+use super::serve::Broker;
 use crate::listener::Listener;
 use crate::listener::SocketError;
 use crate::sched::alarm::Alarm;
@@ -49,15 +38,15 @@ use crate::sched::alarm::Sighting;
 use crate::sched::awake::Awake;
 use crate::sched::meter::Meters;
 use crate::sched::meter::Preemption;
-use crate::sched::record::RECORD_BYTES;
-use crate::sched::record::Record;
 use crate::sched::schedule::Participant;
 use crate::sched::schedule::Schedule;
 use crate::sched::share::Share;
-use crate::sched::testing::block;
 use crate::sched::testing::participant;
 use crate::sched::thread::Supervisor;
 use crate::sched::turns::EngineId;
+
+mod hostile;
+pub(in crate::sched::broker) mod puppet;
 
 pub(super) const NEVER: Duration = Duration::from_secs(60);
 const COMPUTE: EngineAddress = EngineAddress::new(0, NodeKind::Compute);
@@ -192,7 +181,7 @@ fn cont_18_engines_of_several_daemons_take_turns_on_a_device_that_they_share_and
     assert!(grant::yield_turn(first.handle.shared.word(GRANT).unwrap()));
     first.handle.asks.signal();
     second.until(Phase::Granted);
-    // A node of that device that nobody has, and one of another device.
+    // A node of that device that no engine has, and one of another device.
     for engine in [Engine::at(&a, COPY), Engine::at(&b, COMPUTE)] {
         engine.gets_node();
     }
@@ -362,218 +351,6 @@ fn a_daemon_without_a_broker_does_not_start_and_two_brokers_do_not_serve_one_soc
     assert_eq!(start().kind(), std::io::ErrorKind::NotFound, "it has removed its file");
     let _mute = Listener::bind_packets_for_group(&host.path).unwrap();
     assert_eq!(start().kind(), std::io::ErrorKind::TimedOut, "it says nothing");
-}
-
-/// A daemon that says what a test wants.
-pub(super) struct Puppet {
-    pub(super) line: Line,
-    files: Vec<OwnedFd>,
-    pub(super) handle: GrantHandle,
-}
-
-impl Puppet {
-    pub(super) fn new(host: &Host) -> Self {
-        let handle = block();
-        let (_, record) = Record::new().unwrap();
-        let own = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().unwrap();
-        let files = vec![own(&*handle.file), own(&*handle.wake), own(&*handle.asks), record.into()];
-        Self { line: Line::connect(&host.path).unwrap(), files, handle }
-    }
-
-    pub(super) fn says(&self, message: &ToBroker) {
-        self.line.send(message, &[]).unwrap();
-    }
-
-    pub(super) fn greets(&self, peers: u32, engines: u32) {
-        let devices = vec!["gpu#0".to_owned()];
-        self.says(&ToBroker::Hello { version: VERSION, devices, peers, engines });
-    }
-
-    /// Says that an engine takes part, with other descriptors than it should have.
-    fn adds_with(&self, message: &ToBroker, change: impl FnOnce(&mut Vec<OwnedFd>)) {
-        let mut files = self.files.iter().map(|file| file.try_clone().unwrap()).collect();
-        change(&mut files);
-        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-        self.line.send(message, &files).unwrap();
-    }
-
-    pub(super) fn adds(&self, engine: u64) {
-        self.adds_with(&add(engine), |_| {});
-    }
-
-    /// What the broker says, until it says something like that; or the end.
-    pub(super) fn hears<T>(&self, wanted: impl Fn(ToDaemon) -> Option<T>) -> Option<T> {
-        loop {
-            assert!(self.line.wait(PollFlags::IN, NEVER), "the broker says nothing");
-            match self.line.receive::<ToDaemon>() {
-                Ok(Some((message, _))) => {
-                    if let Some(found) = wanted(message) {
-                        return Some(found);
-                    }
-                }
-                Ok(None) => {}
-                Err(_) => return None,
-            }
-        }
-    }
-
-    /// Why it is refused.
-    fn refused(&self) -> String {
-        let why = |message| if let ToDaemon::Refused { why } = message { Some(why) } else { None };
-        self.hears(why).expect("the line is closed, and nothing says why")
-    }
-}
-
-pub(super) fn add(engine: u64) -> ToBroker {
-    let tuning = Tuning::new(None, Share::default());
-    ToBroker::Add { engine, vgpu: "a".to_owned(), adapter: 0, is_copy: false, tuning }
-}
-
-#[test]
-fn cont_20_what_no_daemon_of_good_faith_says_closes_its_line_and_no_other() {
-    type Says = Box<dyn Fn(&Puppet)>;
-    let host = Host::new();
-    let _broker = host.broker();
-    let member = host.member(&["gpu#0"]);
-    let says = |message: ToBroker| -> Says {
-        Box::new(move |puppet| {
-            puppet.greets(0, 0);
-            puppet.says(&message);
-        })
-    };
-    let adds = |message: ToBroker, change: fn(&mut Vec<OwnedFd>)| -> Says {
-        Box::new(move |puppet| {
-            puppet.greets(0, 0);
-            puppet.adds_with(&message, change);
-        })
-    };
-    let own = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().unwrap();
-    let tuning = Tuning { weight: 0, ..Tuning::new(None, Share::default()) };
-    let hello = |version, devices: usize| ToBroker::Hello {
-        version,
-        devices: vec!["x".to_owned(); devices],
-        peers: 0,
-        engines: 0,
-    };
-    let adapter = |adapter| ToBroker::Add {
-        engine: 1,
-        vgpu: String::new(),
-        adapter,
-        is_copy: true,
-        tuning: Tuning::new(None, Share::default()),
-    };
-    let light = ToBroker::Add { engine: 1, vgpu: String::new(), adapter: 0, is_copy: false, tuning };
-    let wrong: Vec<(&str, Says)> = vec![
-        ("says who it is first", Box::new(|puppet| puppet.says(&ToBroker::Remove { engine: 1 }))),
-        ("says who it is first", says(hello(VERSION, 1))),
-        ("version 99", Box::new(move |puppet| puppet.says(&hello(99, 1)))),
-        ("0 devices", Box::new(move |puppet| puppet.says(&hello(VERSION, 0)))),
-        ("adapter 1, which it has not", adds(adapter(1), |_| {})),
-        ("weight 0", adds(light, |_| {})),
-        ("3 descriptors", adds(add(1), |files| files.truncate(3))),
-        ("the shared block has", adds(add(1), |files| files[0] = create_memfd("x", 4096).unwrap().into())),
-        (
-            "the shared block is no memory",
-            adds(add(1), |files| {
-                let file = tempfile::tempfile().unwrap();
-                file.set_len(BLOCK_BYTES).unwrap();
-                files[0] = file.into();
-            }),
-        ),
-        (
-            "what wakes it: an eventfd is expected",
-            adds(add(1), |files| files[1] = create_memfd("x", 4096).unwrap().into()),
-        ),
-        (
-            "what it asks by: an eventfd is expected",
-            adds(add(1), |files| files[2] = create_memfd("x", 4096).unwrap().into()),
-        ),
-        (
-            "the record has",
-            adds(add(1), |files| {
-                files[3] = create_memfd("x", RECORD_BYTES * 2).unwrap().into();
-            }),
-        ),
-        ("a suspend of context 4096", says(ToBroker::ExpectSuspend { engine: 1, entry: 4096, fence: 1 })),
-        (
-            "a second engine 1",
-            Box::new(|puppet| {
-                puppet.greets(0, 0);
-                puppet.adds(1);
-                puppet.adds(1);
-            }),
-        ),
-        (
-            "weight 0",
-            Box::new(move |puppet| {
-                puppet.greets(0, 0);
-                puppet.adds(1);
-                puppet.says(&ToBroker::Retune { engine: 1, tuning });
-            }),
-        ),
-        (
-            "1 descriptors beside a message without any",
-            Box::new(move |puppet| {
-                puppet.greets(0, 0);
-                let event = Event::new().unwrap();
-                puppet.line.send(&ToBroker::Remove { engine: 1 }, &[own(&event).as_fd()]).unwrap();
-            }),
-        ),
-        (
-            "breaks the protocol",
-            Box::new(|puppet| {
-                puppet.greets(0, 0);
-                puppet.handle.shared.word(GRANT).unwrap().store(7, Ordering::Release);
-                puppet.adds(1);
-            }),
-        ),
-        ("unknown variant", Box::new(|puppet| puppet.line.send(&"hello", &[]).unwrap())),
-    ];
-    for (why, says) in wrong {
-        let puppet = Puppet::new(&host);
-        says(&puppet);
-        let found = puppet.refused();
-        assert!(found.contains(why), "{found}, and not: {why}");
-        assert!(puppet.hears(Some).is_none(), "its line stays open: {why}");
-    }
-    // What is no engine of it changes nothing, and is no breach: it may have gone meanwhile.
-    let puppet = Puppet::new(&host);
-    puppet.greets(0, 0);
-    puppet.says(&ToBroker::Remove { engine: 9 });
-    puppet.says(&ToBroker::Retune { engine: 9, tuning: Tuning::new(None, Share::default()) });
-    puppet.says(&ToBroker::ExpectSuspend { engine: 9, entry: 1, fence: 1 });
-    let engine = Engine::at(&member, COMPUTE);
-    engine.gets_node();
-    assert_eq!(engine.alarm.take(), None);
-}
-
-#[test]
-fn cont_20_a_daemon_that_claims_a_node_that_another_one_has_does_not_get_it() {
-    let host = Host::new();
-    let _broker = host.broker();
-    let member = host.member(&["gpu#0"]);
-    let has = Engine::at(&member, COMPUTE);
-    has.gets_node();
-    let puppet = Puppet::new(&host);
-    let claim = Grant { phase: Phase::Granted, generation: 40 }.word();
-    puppet.handle.shared.word(GRANT).unwrap().store(claim, Ordering::Release);
-    puppet.greets(0, 0);
-    puppet.adds(3);
-    let hang =
-        |message| if let ToDaemon::Hang { engine, hang, .. } = message { Some((engine, hang)) } else { None };
-    let (engine, hang) = puppet.hears(hang).unwrap();
-    assert!(matches!(hang, HangReport::BrokenProtocol { word, .. } if word == claim), "{hang:?}");
-    assert_eq!((engine, has.word().phase, has.alarm.take()), (3, Phase::Granted, None));
-    let waits = Engine::at(&member, COMPUTE);
-    waits.ask();
-    has.until(Phase::Revoking);
-    has.gives_node_back();
-    waits.until(Phase::Granted);
-    // It has had no time of the node, and so would be the next each time.
-    for _ in 0..3 {
-        waits.gives_node_back();
-        waits.gets_node();
-    }
 }
 
 #[test]
