@@ -385,8 +385,8 @@ mod tests {
     use campanile_protocol::engine::block::context_report;
     use rustix::event::PollFlags;
 
-    use super::super::tests::Host;
-    use super::super::tests::NEVER;
+    use super::super::tests::world::Host;
+    use super::super::tests::world::NEVER;
     use super::Line;
     use super::Member;
     use super::Schedule;
@@ -495,7 +495,7 @@ mod tests {
         let puppet = Puppet::new(&host);
         let (member, line) = start(&host, &puppet);
         let before = member.pulse();
-        super::super::tests::until(|| member.pulse() > before + 1, "it makes no rounds");
+        super::super::tests::world::until(|| member.pulse() > before + 1, "it makes no rounds");
         line.send(&ToDaemon::Refused { why: "no more".to_owned() }, &[]).unwrap();
         assert_eq!(next(&line), None);
         let again = puppet.accept();

@@ -409,10 +409,10 @@ mod tests {
     use super::super::seat::RESET_LIMIT;
     use super::super::settling::SETTLES;
     use super::super::settling::SETTLES_AT_MOST;
-    use super::super::tests::Host;
-    use super::super::tests::NEVER;
     use super::super::tests::puppet::Puppet;
     use super::super::tests::puppet::add;
+    use super::super::tests::world::Host;
+    use super::super::tests::world::NEVER;
     use super::HELLO_LIMIT;
     use super::Server;
     use crate::listener::Listener;
