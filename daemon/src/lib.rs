@@ -27,5 +27,7 @@ pub mod open_sockets;
 pub mod operator;
 pub mod poller;
 pub mod sched;
+mod sd_notify;
 pub mod service_manager;
 pub mod vgpu;
+pub mod workers;

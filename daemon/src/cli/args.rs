@@ -14,6 +14,7 @@ use super::log_level::LogLevel;
 use super::migration::MigrateArguments;
 use super::migration::MigrationArguments;
 use super::migration::SnapshotArguments;
+use super::processes::ProcessArguments;
 use super::scheduling::SchedulingArguments;
 use crate::config::files::DEFAULT;
 use crate::config::size::parse_size;
@@ -141,10 +142,9 @@ pub struct ServeArguments {
     /// Account to serve as, once what only root can open is open: NAME or UID, and where wanted :GROUP or :GID.
     #[arg(long, value_name = "USER")]
     pub user: Option<UserSpec>,
-    /// Be a small process that starts the daemon, keeps what its VMs need of it, and starts another that goes on with them when it is
-    /// killed. Under systemd FileDescriptorStoreMax= and Restart= do that.
-    #[arg(long)]
-    pub respawn: bool,
+    /// Which processes serve.
+    #[command(flatten)]
+    pub processes: ProcessArguments,
     /// Let the daemon itself keep its privileges (for debugging, and for kernels without landlock or seccomp).
     #[arg(long, conflicts_with = "user")]
     pub no_confinement: bool,

@@ -11,6 +11,7 @@ use clap::FromArgMatches;
 
 use super::args::Arguments;
 use super::args::ServeArguments;
+use super::narrowed::narrow;
 use crate::config::command_line;
 use crate::config::fault::Fault;
 use crate::config::fault::Faults;
@@ -45,11 +46,14 @@ pub fn options() -> Options {
 }
 
 /// Reads a command line of `campanile serve`, and the files that it names: those of an installed daemon, where it names none and no vGPU.
+/// What a worker reads is narrowed to its vGPU.
 ///
 /// # Errors
 /// It is none, or files are not right: [`Faults`].
 pub fn read(line: Vec<OsString>) -> anyhow::Result<Configured> {
-    read_or(line, Path::new(DEFAULT))
+    let mut configured = read_or(line, Path::new(DEFAULT))?;
+    narrow(&mut configured.arguments);
+    Ok(configured)
 }
 
 /// The file of a command line, if it is to be read: one that says itself what is served is whole without that of the installed
@@ -177,7 +181,7 @@ mod tests {
         assert!(names.len() > 50, "{names:?}");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("c.toml");
-        for name in names.into_iter().filter(|name| !["config", "vgpu", "help"].contains(name)) {
+        for name in names.into_iter().filter(|name| !["config", "vgpu", "worker", "help"].contains(name)) {
             let known = all.find(name).unwrap_or_else(|| panic!("a file has no {name}"));
             let mut value = sample(name, known.kind, &known.value_name, &known.values);
             if let (true, Some(default)) = (value.is_empty(), &known.default) {

@@ -48,6 +48,7 @@ pub fn run(arguments: &CtlArguments) -> anyhow::Result<()> {
         Verb::Metrics => metrics(&result),
         Verb::Drain { .. } => drain::describe(&result),
         Verb::Migration => migration::describe(&result),
+        Verb::Reports => reports(&result),
         Verb::Timeline { .. } => timeline(&serde_json::from_value(result)?),
         _ => lines(&result),
     };
@@ -136,9 +137,33 @@ fn status(result: &Value) -> String {
     for role in list(&result["daemon"]["roles"]) {
         roles.row(["role", "files"].map(|field| word(&role[field])));
     }
-    let tables = [confinement(&result["daemon"]), roles, held, vgpus, budgets, engines, processes];
+    let workers = workers(list(&result["workers"]));
+    let tables = [confinement(&result["daemon"]), roles, workers, held, vgpus, budgets, engines, processes];
     let filled: Vec<String> = tables.iter().filter(|table| !table.is_empty()).map(Table::to_string).collect();
     filled.join("\n")
+}
+
+/// The processes that serve vGPUs, where each has its own.
+fn workers(all: &[Value]) -> Table {
+    let mut table = Table::new(&["VGPU", "WORKER", "KEEPER", "SERVES", "KEEPERS ENDED"]);
+    for worker in all {
+        let serves = if worker["serves"] == true { "yes" } else { "no" };
+        let [vgpu, pid, keeper, ended] = ["vgpu", "pid", "keeper", "ended"].map(|field| word(&worker[field]));
+        table.row([vgpu, pid, keeper, serves.to_owned(), ended]);
+    }
+    table
+}
+
+/// The newest reports on hangs, the newest last.
+fn reports(result: &Value) -> String {
+    let mut table = Table::new(&["VGPU", "REPORT", "NODE", "REASON", "WHAT"]);
+    for vgpu in list(&result["vgpus"]) {
+        for report in list(&vgpu["reports"]) {
+            let fields = ["report", "node", "reason_name", "what"].map(|field| word(&report[field]));
+            table.row([word(&vgpu["name"])].into_iter().chain(fields));
+        }
+    }
+    table.to_string()
 }
 
 /// What holds the engines of each vGPU, the last that was started as the kernel showed it.
@@ -253,6 +278,7 @@ mod tests {
     use serde_json::json;
 
     use super::lines;
+    use super::reports;
     use super::status;
 
     #[test]
@@ -263,7 +289,9 @@ mod tests {
         };
         let daemon = json!({ "pid": 42, "confined": true, "dumpable": false, "no_new_privs": true,
             "threads": [thread("control", "0000000000000000"), thread("main", "00000000000000c0"), thread("main", "00000000000000c0")] });
-        let text = status(&json!({ "daemon": daemon, "vgpus": [
+        let workers = json!([{ "vgpu": "a", "pid": 11, "keeper": 10, "serves": true, "ended": 0 },
+                             { "vgpu": "d", "pid": null, "keeper": null, "serves": false, "ended": 2 }]);
+        let text = status(&json!({ "daemon": daemon, "workers": workers, "vgpus": [
             { "name": "a", "socket": "/run/a", "vram_bytes": 64 << 20, "vm_connected": true,
               "submissions": { "kernel": 4711, "user": 815 }, "session": {
                 "engines": [{ "node": "copy", "state": "asleep", "pid": 7, "spare": "ready",
@@ -275,6 +303,7 @@ mod tests {
             { "name": "b", "socket": "/run/b", "vram_bytes": 32 << 20, "vm_connected": false, "engine_processes":
               { "limits": "rlimits", "why": "no cgroup here", "why_account": "made up", "cpu_by": "autogroup", "threads_by": ["RLIMIT_NPROC", "pid namespace"], "memory_bytes": 4u64 << 30, "cpus": null, "last_process":
                 { "pid": 9, "uid": 7, "gid": 8, "namespaces": ["ipc", "net"] } } },
+            { "name": "d", "error": "its process does not answer" },
             { "name": "c", "engine_processes": { "limits": "cgroup", "why": null, "threads_by": [], "memory_bytes": null, "cpus": 2,
               "last_process": null } },
         ] }));
@@ -288,6 +317,9 @@ mod tests {
             "8 KiB",
             "copy@1",
             "4711       815 ",
+            "a     11      10      yes     0",
+            "d     -       -       no      2",
+            "d     its process does not answer",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
@@ -299,6 +331,17 @@ mod tests {
         ] {
             assert_eq!(text.matches(row).count(), 1, "{row} is not once in\n{text}");
         }
+    }
+
+    #[test]
+    fn reports_are_a_row_each() {
+        let report = |number: u64| json!({ "report": number, "node": "copy", "reason_name": "GUEST_TIMEOUT", "what": "the engine was reset" });
+        let text = reports(
+            &json!({ "vgpus": [{ "name": "a", "reports": [report(7), report(8)] }, { "name": "b", "reports": [] }] }),
+        );
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows.len(), 3, "{text}");
+        assert_eq!(rows[1].trim_end(), "a     7       copy  GUEST_TIMEOUT  the engine was reset");
     }
 
     #[test]

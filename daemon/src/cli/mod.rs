@@ -2,7 +2,7 @@
 //!
 //! | command | does |
 //! |---|---|
-//! | `serve` | serves vGPUs to VMMs |
+//! | `serve` | serves vGPUs to VMMs; or starts a process for each that does (`--workers`) |
 //! | `schedule` | gives turns on the GPUs of the host to several daemons |
 //! | `config` | says whether files of a configuration are right, and what they can hold |
 //! | `ctl` | asks something of a daemon that serves |
@@ -26,9 +26,11 @@ pub mod inspect;
 pub mod log_format;
 pub mod log_level;
 pub mod migration;
+mod narrowed;
 pub mod options;
 mod output;
 mod perfetto;
+pub mod processes;
 pub mod qmp;
 mod reload;
 pub mod replug;
@@ -40,3 +42,4 @@ pub mod tdr;
 mod trace;
 pub mod vram;
 pub mod vulkan_environment;
+mod workers;

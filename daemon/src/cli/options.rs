@@ -79,7 +79,8 @@ pub fn vgpus(configured: &Configured) -> Vec<VgpuOptions> {
     let arguments = &configured.arguments;
     let single = arguments.socket.as_ref().zip(arguments.vram);
     let single = single.map(|(socket, vram)| VgpuOptions::new("vgpu0".to_owned(), socket.clone(), vram));
-    configured.vgpus().into_iter().chain(single).collect()
+    let all = configured.vgpus().into_iter().chain(single);
+    all.filter(|vgpu| arguments.processes.worker.as_ref().is_none_or(|name| *name == vgpu.name)).collect()
 }
 
 /// What a command line and its files come to; what limits engines (cgroups, users) is not settled yet.

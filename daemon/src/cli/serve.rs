@@ -16,8 +16,10 @@ use super::args::ServeArguments;
 use super::configured;
 use super::configured::Configured;
 use super::exit::DaemonEnded;
+use super::narrowed;
 use super::options::serve_options;
 use super::reload::Reread;
+use super::workers;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;
@@ -47,25 +49,30 @@ pub fn start(command_line: impl IntoIterator<Item = OsString>) -> anyhow::Result
     Ok(Host::start(held_options(&configured)?)?)
 }
 
-/// Serves until SIGTERM or SIGINT, or until a successor serves; or keeps a process that does.
+/// Serves until SIGTERM or SIGINT, or until a successor serves; or keeps a process that does, or starts one for each vGPU.
 pub fn run(_arguments: ServeArguments) -> anyhow::Result<()> {
     let succession = Succession::begin()?.map(Arc::new);
     let line: Vec<OsString> = env::args_os().collect();
-    match succession {
-        None if keeper::is_kept() => keeper::receive().context("standard input, from the keeper")?,
-        None if wants_keeper(&line) => return keep(line),
-        _ => {}
+    if succession.is_none() && keeper::is_kept() {
+        keeper::receive().context("standard input, from the keeper")?;
+    } else if succession.is_none()
+        && let Ok(configured) = configured::read(line.clone())
+    {
+        // What is wrong with the configuration is for the daemon to say.
+        let Configured { arguments, .. } = &configured;
+        if let (Some(folder), None) = (&arguments.processes.workers, &arguments.processes.worker) {
+            return workers::run(line, &configured, folder);
+        }
+        if arguments.processes.respawn {
+            let _lock = narrowed::lock(arguments)?;
+            return keep(line);
+        }
     }
     let served = serve(succession.clone(), line);
     if let (Err(error), Some(succession)) = (&served, succession) {
         succession.fail(&format!("{error:#}"));
     }
     served
-}
-
-/// Whether this process is to be a keeper. What is wrong with the configuration is for the daemon to say.
-fn wants_keeper(line: &[OsString]) -> bool {
-    configured::read(line.to_vec()).is_ok_and(|configured| configured.arguments.respawn)
 }
 
 fn keep(line: Vec<OsString>) -> anyhow::Result<()> {

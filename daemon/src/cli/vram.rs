@@ -25,7 +25,7 @@ pub fn picture(result: &Value) -> String {
         let memory = &vgpu["session"]["memory"];
         let mib = |field: &str| memory[field].as_u64().unwrap_or(0).div_ceil(MIB);
         if memory.is_null() {
-            return format!("{name}: no VM\n");
+            return format!("{name}: {}\n", vgpu["error"].as_str().unwrap_or("no VM"));
         }
         let segment = |what: &str, all: &str, free: &str, cells: &str| {
             let used = mib(all).saturating_sub(memory[free].as_u64().unwrap_or(0) / MIB);
@@ -63,11 +63,16 @@ mod tests {
             "local": 16 << 20, "local_free": 12 << 20, "local_cells": [100, 60, 30, 1, 0],
             "evicted": 3 << 20, "held": 0, "evictions": 2, "restores": 1 });
         let text = picture(&json!({ "vgpus": [
-            { "name": "a", "session": { "memory": memory } }, { "name": "b" },
+            { "name": "a", "session": { "memory": memory } }, { "name": "b" }, { "name": "c", "error": "it does not answer" },
         ] }));
-        for part in
-            ["a: 5 MiB", "│█ │ 1 of 16 MiB", "│█▓▒░ │ 4 of 16 MiB", "3 MiB in host memory", "b: no VM"]
-        {
+        for part in [
+            "a: 5 MiB",
+            "│█ │ 1 of 16 MiB",
+            "│█▓▒░ │ 4 of 16 MiB",
+            "3 MiB in host memory",
+            "b: no VM",
+            "c: it does not answer",
+        ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
     }

@@ -12,8 +12,9 @@ use clap::error::ErrorKind;
 
 use super::kind::Kind;
 
-/// What the command line has and a file has not, or not so: where files are, tables, and what clap adds.
-pub const ABSENT: [&str; 4] = ["config", "vgpu", "help", "version"];
+/// What the command line has and a file has not, or not so: where files are, tables, what a process says to those that it starts, and
+/// what clap adds.
+pub const ABSENT: [&str; 5] = ["config", "vgpu", "worker", "help", "version"];
 
 /// How alike a word must be to an option to be taken for it, of 1.
 const ALIKE: f64 = 0.8;

@@ -188,8 +188,8 @@ fn set_where_there(folder: &Path, file: &str, value: &str) -> io::Result<()> {
     }
 }
 
-/// A name of a folder that no other name has.
-fn file_name(name: &str) -> String {
+/// A name of a file or folder that no other name has.
+pub(crate) fn file_name(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
         match byte {

@@ -16,10 +16,10 @@ use crate::sched::schedule::Schedule;
 use crate::service_manager;
 
 /// How long a daemon may be silent, in the environment, microseconds. It holds for a successor, too, which `WATCHDOG_PID` does not name.
-pub(super) const SILENCE: &str = "WATCHDOG_USEC";
+pub(crate) const SILENCE: &str = "WATCHDOG_USEC";
 
 /// How long the daemon may be silent, where something waits for signs of life.
-pub(super) fn silence() -> Option<Duration> {
+pub(crate) fn silence() -> Option<Duration> {
     let text = env::var(SILENCE).ok()?;
     text.parse().ok().filter(|micros| *micros > 0).map(Duration::from_micros)
 }

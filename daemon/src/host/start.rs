@@ -1,7 +1,6 @@
 //! Bringing a daemon up.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -15,6 +14,7 @@ use super::ahead::Opening;
 use super::builder::Builder;
 use super::check::check;
 use super::check::check_live_migration;
+use super::doors::Doors;
 use super::endpoints::open_door;
 use super::error::HostError;
 use super::ground::Ground;
@@ -40,22 +40,16 @@ use crate::confine::roles::Role;
 use crate::confine::roles::Setting;
 use crate::confine::starter::Starter;
 use crate::intake::Intake;
-use crate::listener::Listener;
-use crate::listener::SocketError;
 use crate::migration::channel::address::Peer;
 use crate::migration::target::arrivals::Arrivals;
 use crate::open_sockets;
+use crate::operator::console::Console;
 use crate::operator::estate::Estate;
 use crate::operator::handler::Handler;
-use crate::operator::http::address::Address;
-use crate::operator::http::server::Door;
 use crate::operator::http::server::Server;
 use crate::operator::metrics::gather::Source;
 use crate::operator::metrics::scrapes::Scrapes;
-use crate::operator::roster::Roster;
-use crate::operator::socket::Access;
 use crate::operator::socket::ControlSocket;
-use crate::operator::web::site::Site;
 use crate::sched::awake::Awake;
 use crate::sched::awake::CpuLatency;
 use crate::vgpu::config::Compute;
@@ -208,43 +202,18 @@ impl Host {
         if let Some(arrivals) = &arrivals {
             premises.open(arrivals);
         }
-        let metrics = open_metrics(&options, premises.roster(), &confiner, &reach(Role::Metrics))?;
         let handler = Handler::new(Arc::clone(premises.roster()), arrivals.clone(), Arc::clone(&confiner));
         let estate: Arc<dyn Estate> = Arc::clone(&premises) as _;
-        let handler = Arc::new(handler.changing(estate));
-        let web = open_web(&options, &handler, &confiner, &reach(Role::Metrics))?;
-        let serve = |listener: Result<Listener, SocketError>, access| {
-            let name = Access::name(&access);
-            let failed = |error: SocketError| HostError::Control { name, source: error.into() };
-            let (listener, handler) = (listener.map_err(failed)?, Arc::clone(&handler));
-            let serve = move || ControlSocket::serve(listener, handler, access);
-            let socket = confiner.within(Role::Operator, &reach(Role::Operator), serve)?.map_err(failed)?;
-            log::info!("{name} socket: {}", socket.path().display());
-            Ok::<_, HostError>(socket)
-        };
-        let status =
-            options.status.as_deref().map(|path| serve(Listener::bind_for_group(path), Access::Status));
-        let status = status.transpose()?;
-        let control = options
-            .control
-            .as_deref()
-            .map(|path| serve(bind_control(path, &options), control_access(&options)));
-        let control = control.transpose()?;
+        let console: Arc<dyn Console> = Arc::new(handler.changing(estate));
+        let scrapes = Scrapes::new(Source::new(Arc::clone(premises.roster())));
+        let Doors { control, status, metrics, web } =
+            Doors::open(&options, &console, scrapes, &confiner, reach)?;
         open_sockets::close_others();
         let vgpus = premises.handles();
         let (_premises, _heartbeat) = (Open(premises), heartbeat);
         let compute = machine.first().clone();
         Ok(Self { control, status, vgpus, _premises, _heartbeat, metrics, web, arrivals, compute })
     }
-}
-
-/// The file of the operator's socket. Where other users are to be answered any can connect, and the user of the connection decides.
-fn bind_control(path: &Path, options: &HostOptions) -> Result<Listener, SocketError> {
-    if options.control_users.is_empty() { Listener::bind_private(path) } else { Listener::bind_for_all(path) }
-}
-
-fn control_access(options: &HostOptions) -> Access {
-    Access::Control(options.control_users.clone())
 }
 
 /// Ends all sessions when it is dropped, although other threads may still ask about them.
@@ -255,36 +224,6 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.0.end();
     }
-}
-
-/// Serves metrics, where the operator wants them.
-fn open_metrics(
-    options: &HostOptions,
-    roster: &Arc<Roster>,
-    confiner: &Confiner,
-    reach: &Reach,
-) -> Result<Option<Server>, HostError> {
-    let Some(address) = &options.metrics else { return Ok(None) };
-    let door = Door::open(address).map_err(|error| HostError::Metrics(error.into()))?;
-    let pages = Box::new(Scrapes::new(Source::new(Arc::clone(roster))));
-    let server = confiner.within(Role::Metrics, reach, move || Server::start("metrics", door, pages))?;
-    log::info!("metrics: {address}");
-    Ok(Some(server?))
-}
-
-/// Serves the web page, where the operator wants it.
-fn open_web(
-    options: &HostOptions,
-    handler: &Arc<Handler>,
-    confiner: &Confiner,
-    reach: &Reach,
-) -> Result<Option<Server>, HostError> {
-    let Some(address) = options.web else { return Ok(None) };
-    let door = Door::open(&Address::Tcp(address)).map_err(|error| HostError::Web(error.into()))?;
-    let pages = Box::new(Site::new(Arc::clone(handler), address));
-    let server = confiner.within(Role::Metrics, reach, move || Server::start("web", door, pages))?;
-    log::info!("web page: http://{address}");
-    Ok(Some(server?))
 }
 
 /// How an engine is started that is only asked, as those of the first vGPU but for the cgroup.

@@ -1,6 +1,5 @@
 //! The handler of the operator's control commands.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +10,10 @@ use campanile_host_gpu::node::clock;
 use serde_json::Value;
 use serde_json::json;
 
+use super::console::API;
+use super::console::Console;
+use super::console::HandlerError;
 use super::estate::Estate;
-use super::estate::Objected;
 use super::estate::Removal;
 use super::roster::Roster;
 use super::verb::NotifyMode;
@@ -35,42 +36,8 @@ use crate::vgpu::control::orders::OrderError;
 /// How long it may take to carry out a control command.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The version of what is asked and answered here. Fields may be added to answers; what is there keeps its name and its meaning
-/// within a version.
-pub const API: u32 = 1;
-
 /// The most that guest processes get to let go.
 const LONGEST_LEAVE: Duration = Duration::from_secs(120);
-
-/// Why a command was not carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum HandlerError {
-    /// No such vGPU.
-    #[error("there is no vGPU {name}; there are: {known}")]
-    NoSuchVgpu {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-    /// The vGPU did not do it.
-    #[error("vGPU {name}: {source}")]
-    Command {
-        /// Which.
-        name: String,
-        /// Why.
-        source: OrderError,
-    },
-    /// There is nothing that makes vGPUs.
-    #[error("the vGPUs of this daemon do not change")]
-    NoEstate,
-    /// Nothing was changed, and why.
-    #[error(transparent)]
-    Objected(#[from] Objected),
-    /// The daemon cannot tell how it is confined.
-    #[error("reading what confines the daemon from /proc: {0}")]
-    Status(#[source] io::Error),
-}
 
 /// Every vGPU, for the operator.
 #[derive(Debug)]
@@ -93,10 +60,7 @@ impl Handler {
     }
 
     /// Carries a command out.
-    ///
-    /// # Errors
-    /// There is no such vGPU, or it refuses.
-    pub fn serve(&self, verb: &Verb) -> Result<Value, HandlerError> {
+    fn carry_out(&self, verb: &Verb) -> Result<Value, HandlerError> {
         match verb {
             Verb::Status => {
                 let daemon = status::describe(&self.confiner).map_err(HandlerError::Status)?;
@@ -171,6 +135,9 @@ impl Handler {
                 of.endpoint.begin_as(file).map_err(|source| migration(vgpu, &source))?;
                 Ok(json!({ "file": file }))
             }
+            Verb::Reports => {
+                Ok(json!({ "vgpus": self.roster.all().iter().map(reports).collect::<Vec<_>>() }))
+            }
             Verb::Migration => Ok(json!({
                 "departures": self.roster.all().iter().map(|vgpu| vgpu.endpoint.departure.describe()).collect::<Vec<_>>(),
                 "arrivals": self.arrivals.as_ref().map(|arrivals| arrivals.describe()),
@@ -205,24 +172,6 @@ impl Handler {
                 });
                 Ok(Value::Object(each.collect()))
             }
-        }
-    }
-
-    /// The newest reports on hangs of each vGPU, the newest last.
-    pub fn reports(&self) -> Value {
-        let of = |vgpu: &Vgpu| {
-            let reports = vgpu.current.get().clerk.recent();
-            let reports: Vec<Value> =
-                reports.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
-            json!({ "name": vgpu.name, "reports": reports })
-        };
-        json!({ "vgpus": self.roster.all().iter().map(of).collect::<Vec<_>>() })
-    }
-
-    /// The operator has the answer of what was served before.
-    pub fn answered(&self) {
-        if let Some(estate) = &self.estate {
-            estate.answered();
         }
     }
 
@@ -264,6 +213,25 @@ impl Handler {
         let outcome = self.vgpu(name)?.commands.ask(command, TIMEOUT);
         outcome.map_err(|source| HandlerError::Command { name: name.to_owned(), source })
     }
+}
+
+impl Console for Handler {
+    fn serve(&self, verb: &Verb) -> Result<Value, HandlerError> {
+        self.carry_out(verb)
+    }
+
+    fn answered(&self) {
+        if let Some(estate) = &self.estate {
+            estate.answered();
+        }
+    }
+}
+
+/// The newest reports on hangs of a vGPU, the newest last.
+fn reports(vgpu: &Vgpu) -> Value {
+    let reports = vgpu.current.get().clerk.recent();
+    let reports: Vec<Value> = reports.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+    json!({ "name": vgpu.name, "reports": reports })
 }
 
 fn migration(vgpu: &str, error: &MigrationError) -> HandlerError {

@@ -11,6 +11,7 @@
 //! client can make a vGPU's thread wait.
 
 pub mod client;
+pub mod console;
 pub mod estate;
 pub mod handler;
 pub mod held;

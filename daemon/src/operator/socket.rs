@@ -27,7 +27,7 @@ use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::client::Reply;
-use super::handler::Handler;
+use super::console::Console;
 use super::line::Found;
 use super::line::Lines;
 use super::line::MAX_LINE;
@@ -79,7 +79,7 @@ impl Access {
 /// What answers the clients of a socket.
 #[derive(Debug, Clone)]
 struct Acceptor {
-    handler: Arc<Handler>,
+    handler: Arc<dyn Console>,
     access: Access,
     /// What those cause in the log that are not answered.
     strangers: Arc<LogLimit>,
@@ -105,7 +105,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// The name is taken, or a thread or descriptor cannot be had.
-    pub fn spawn(path: &Path, handler: Handler) -> Result<Self, SocketError> {
+    pub fn spawn(path: &Path, handler: impl Console + 'static) -> Result<Self, SocketError> {
         Self::serve(Listener::bind_private(path)?, Arc::new(handler), Access::Control(BTreeSet::new()))
     }
 
@@ -113,7 +113,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// A thread or descriptor cannot be had.
-    pub fn serve(listener: Listener, handler: Arc<Handler>, access: Access) -> Result<Self, SocketError> {
+    pub fn serve(listener: Listener, handler: Arc<dyn Console>, access: Access) -> Result<Self, SocketError> {
         let path = listener.path().to_owned();
         let no_thread = |source| SocketError::Thread { path: path.clone(), source };
         let bell = Event::new().map_err(no_thread)?;
@@ -205,7 +205,8 @@ fn begin(stream: UnixStream, caller: Caller, acceptor: &Acceptor) -> io::Result<
     let its_stream = stream.try_clone()?;
     let acceptor = acceptor.clone();
     let thread = thread::Builder::new().name("control-client".to_owned()).spawn(move || {
-        if let Err(error) = serve_for((&acceptor.access, caller), &its_stream, &its_stream, &acceptor.handler)
+        if let Err(error) =
+            serve_for((&acceptor.access, caller), &its_stream, &its_stream, &*acceptor.handler)
         {
             log::debug!("control socket: a client is dropped: {error}");
         }
@@ -226,7 +227,7 @@ fn end(client: Client) {
 ///
 /// # Errors
 /// What the streams say.
-pub fn serve(input: impl Read, output: impl Write, handler: &Handler) -> io::Result<()> {
+pub fn serve(input: impl Read, output: impl Write, handler: &dyn Console) -> io::Result<()> {
     let root = Caller { user: 0, process: 0 };
     serve_for((&Access::Control(BTreeSet::new()), root), input, output, handler)
 }
@@ -235,7 +236,7 @@ fn serve_for(
     asked: (&Access, Caller),
     input: impl Read,
     mut output: impl Write,
-    handler: &Handler,
+    handler: &dyn Console,
 ) -> io::Result<()> {
     let mut lines = Lines::new(input, MAX_LINE);
     loop {
@@ -287,13 +288,13 @@ fn refusal(error: String) -> Reply {
     Reply { ok: false, result: None, error: Some(error) }
 }
 
-fn answer(line: &[u8], (access, caller): (&Access, Caller), handler: &Handler) -> Reply {
+fn answer(line: &[u8], (access, caller): (&Access, Caller), handler: &dyn Console) -> Reply {
     let verb: Verb = match serde_json::from_slice(line) {
         Ok(verb) => verb,
         Err(error) => return refusal(format!("this is no command: {error}")),
     };
     if *access == Access::Status && !verb.only_looks() {
-        let looks = "status, vram, metrics, migration and timeline";
+        let looks = "status, vram, metrics, migration, reports and timeline";
         return refusal(format!("this socket is for looking only: {looks}; asked by {caller}"));
     }
     if verb.names_a_program() && ![0, geteuid().as_raw()].contains(&caller.user) {

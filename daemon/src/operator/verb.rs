@@ -220,6 +220,8 @@ pub enum Verb {
     Vgpu(VgpuVerb),
     /// Show what is on its way to other daemons and from them, and how far.
     Migration,
+    /// Show the last 8 reports on hangs of each vGPU.
+    Reports,
     /// Show the memory of each vGPU: its quota, a picture of what lies where, and what is evicted.
     Vram,
     /// Show what was counted of each vGPU.
@@ -301,9 +303,45 @@ impl Verb {
         matches!(self, Self::Upgrade { binary: Some(_) })
     }
 
+    /// The vGPU that it is about, where it is about one.
+    pub fn vgpu(&self) -> Option<&str> {
+        match self {
+            Self::Reset { vgpu, .. }
+            | Self::Allow { vgpu }
+            | Self::Power { vgpu, .. }
+            | Self::Notify { vgpu, .. }
+            | Self::Migrate { vgpu, .. }
+            | Self::CallOff { vgpu }
+            | Self::Snapshot { vgpu, .. }
+            | Self::Detach { vgpu, .. }
+            | Self::Attach { vgpu, .. }
+            | Self::Vgpu(VgpuVerb::Remove { vgpu, .. } | VgpuVerb::Set { vgpu, .. }) => Some(vgpu),
+            Self::ResetAdapter { vgpu } | Self::Timeline { vgpu, .. } | Self::Trace { vgpu, .. } => {
+                vgpu.as_deref()
+            }
+            Self::Status
+            | Self::Reload
+            | Self::Upgrade { .. }
+            | Self::Drain { .. }
+            | Self::Migration
+            | Self::Reports
+            | Self::Vram
+            | Self::Metrics
+            | Self::Vgpu(VgpuVerb::Add { .. }) => None,
+        }
+    }
+
     /// Whether it changes nothing, so that a socket for looking takes it.
     pub const fn only_looks(&self) -> bool {
-        matches!(self, Self::Status | Self::Vram | Self::Metrics | Self::Migration | Self::Timeline { .. })
+        matches!(
+            self,
+            Self::Status
+                | Self::Vram
+                | Self::Metrics
+                | Self::Migration
+                | Self::Reports
+                | Self::Timeline { .. }
+        )
     }
 
     /// Whether it changes something, so that the log says what asked for it. A trace is asked for several times a second.

@@ -58,6 +58,7 @@ pages_that_run! {
     the_commands_about_scheduling_run: "scheduling.md",
     the_commands_about_serving_run: "serving.md",
     the_commands_about_daemons_that_die_run: "survival.md",
+    the_commands_about_workers_run: "workers.md",
     the_commands_about_gpu_profiles_run: "vulkan.md",
     the_commands_about_the_web_page_run: "web.md",
 }

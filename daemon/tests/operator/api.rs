@@ -62,7 +62,7 @@ fn every_answer_is_as_the_guide_has_it() {
     let served = Served::with(&format!("{}{}", vgpu("a"), vgpu("b")));
     let mut seen = BTreeMap::new();
     work(&served, || {
-        for verb in ["status", "metrics", "migration", "timeline", "reload"] {
+        for verb in ["status", "metrics", "migration", "reports", "timeline", "reload"] {
             collect(&served.ask(&[verb]), verb, &mut seen);
         }
         let verb = json!({ "verb": "trace", "since_ns": 0, "from": { "a": 0 } });

@@ -27,6 +27,7 @@ mod vgpus;
 mod waiting;
 mod web;
 mod work;
+mod workers;
 
 use campanile_test_vmm::pause::allocator::VcpuAllocator;
 

@@ -7,7 +7,7 @@ use std::io::BufReader;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
-use campanile_daemon::operator::handler::API;
+use campanile_daemon::operator::console::API;
 use campanile_daemon::operator::verb::Verb;
 use clap::Arg;
 use clap::ArgAction;

@@ -73,6 +73,7 @@ impl Folder {
 pub(crate) struct Served {
     pub(crate) folder: Folder,
     child: Child,
+    command: Command,
 }
 
 impl Served {
@@ -97,9 +98,26 @@ impl Served {
             .args(arguments)
             .stdin(Stdio::null())
             .stderr(log);
-        let served = Self { child: command.spawn().unwrap(), folder };
-        until("the control socket", || UnixStream::connect(served.folder.file("control")).is_ok());
+        let child = command.spawn().unwrap();
+        let served = Self { child, folder, command };
+        served.wait_until_served();
         served
+    }
+
+    fn wait_until_served(&self) {
+        until("the control socket", || UnixStream::connect(self.folder.file("control")).is_ok());
+    }
+
+    /// Kills the process.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again.
+    pub(crate) fn start_again(&mut self) {
+        self.child = self.command.spawn().unwrap();
+        self.wait_until_served();
     }
 
     pub(crate) fn pid(&self) -> u32 {

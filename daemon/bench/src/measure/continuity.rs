@@ -3,6 +3,7 @@
 //! ```text
 //!   upgrades   guests whose work never stops: the longest wait of each queue for one piece of it, upgrade by upgrade
 //!   idle       64 VMs of one daemon that have nothing to do
+//!   workers    the same of a process for each vGPU (`workers`)
 //!   kills      from the kill until a device that is opened anew has done its first work; beside the bare start of a daemon
 //! ```
 
@@ -37,6 +38,8 @@ use serde_json::Value;
 
 use super::cpu_time;
 use super::daemon::DaemonProcess;
+use super::workers;
+use super::workers::Workers;
 
 /// How long anything may take before it counts as never.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -66,6 +69,8 @@ pub struct Continuity {
     pub kill_to_new_device_ns: Percentiles,
     /// A daemon of many VMs, none of which has anything to do.
     pub idle: Idle,
+    /// A process for each vGPU.
+    pub workers: Workers,
 }
 
 /// What VMs cost that have a device open, and nothing to do.
@@ -94,7 +99,8 @@ impl fmt::Display for Continuity {
             f,
             "{vms} idle VMs: {cpu_percent:.2} % of a CPU, and {} KiB of memory each",
             resident_bytes_per_vm >> 10
-        )
+        )?;
+        write!(f, "{}", self.workers)
     }
 }
 
@@ -320,5 +326,6 @@ pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Continuit
         kill_to_loss_ns: Percentiles::of(losses),
         kill_to_new_device_ns: Percentiles::of(again),
         idle: idle(settings, IDLE_VMS)?,
+        workers: workers::measure(settings, rounds)?,
     })
 }

@@ -97,7 +97,7 @@ impl DaemonProcess {
         }
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("starting the daemon")?;
-        let is_keeper = settings.iter().any(|setting| setting == "--respawn");
+        let is_keeper = settings.iter().any(|setting| setting == "--respawn" || setting == "--workers");
         let mut daemon = Self { child, folder, vgpus: specs.len(), is_keeper };
         let begun = Instant::now();
         while !daemon.is_there() {
@@ -142,7 +142,7 @@ impl DaemonProcess {
 
 impl Drop for DaemonProcess {
     fn drop(&mut self) {
-        // It may have ended already. A keeper that is killed leaves its daemon.
+        // It may have ended already. A keeper that is killed leaves its daemon, and so does what has started workers.
         let keeper = self.is_keeper.then(|| kill_process(Pid::from_child(&self.child), Signal::TERM));
         if keeper.is_none_or(|told| told.is_err()) {
             let _ended = self.child.kill();

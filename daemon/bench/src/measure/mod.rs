@@ -23,3 +23,4 @@ pub mod scheduling;
 pub mod slicing;
 pub mod stolen;
 pub mod wake_ups;
+pub mod workers;

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -22,10 +23,10 @@ use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::pipe;
 
-use super::message::Said;
 use super::process;
 use super::process::HAS_KEEPER;
 use super::process::LIMIT;
+use super::store::Said;
 use super::store::Store;
 use crate::fd_store;
 use crate::host::heartbeat;
@@ -90,6 +91,8 @@ impl Daemon {
 /// A keeper.
 #[derive(Debug)]
 struct Keeper {
+    /// The one that the daemon executes: a successor may be of another, and a file that is replaced keeps its path.
+    program: PathBuf,
     line: Vec<OsString>,
     store: Store,
     daemon: Daemon,
@@ -115,8 +118,10 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
     let (children, terminate, interrupt) = (signals(SIGCHLD)?, signals(SIGTERM)?, signals(SIGINT)?);
     let store = Store::open()?;
     let silence = heartbeat::silence().unwrap_or(SILENCE);
-    let daemon = Daemon::new(process::spawn(&line, &store, silence)?);
-    let mut keeper = Keeper { line, store, daemon, killed: Killed::default(), is_ending: false, silence };
+    let program = env::current_exe()?;
+    let daemon = Daemon::new(process::spawn(&program, &line, &store, silence)?);
+    let killed = Killed::default();
+    let mut keeper = Keeper { program, line, store, daemon, killed, is_ending: false, silence };
     loop {
         let fds = [keeper.store.socket(), children.as_fd(), terminate.as_fd(), interrupt.as_fd()];
         let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -170,6 +175,10 @@ impl Keeper {
                 Said::Main(pid) => {
                     log::info!("keeper: the daemon is process {pid:?} from here on");
                     self.daemon.pid = pid;
+                    match process::program(pid) {
+                        Ok(program) => self.program = program,
+                        Err(error) => log::warn!("keeper: what it executes is not known: {error}"),
+                    }
                 }
                 Said::Kept | Said::Other => {}
             }
@@ -204,7 +213,7 @@ impl Keeper {
             Some(ended) => return Ok(Some(ended)),
             None => {}
         }
-        let pid = process::spawn(&self.line, &self.store, self.silence)?;
+        let pid = process::spawn(&self.program, &self.line, &self.store, self.silence)?;
         log::error!(
             "keeper: the daemon has ended, {how}; process {pid:?} goes on with {} descriptors",
             self.store.len()
@@ -247,6 +256,7 @@ impl Killed {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
     use std::process::Command;
     use std::time::Duration;
     use std::time::Instant;
@@ -300,6 +310,7 @@ mod tests {
     fn cont_10_a_daemon_has_its_time_anew_with_each_sign_of_life_which_no_other_process_can_give_for_it() {
         let silence = Duration::from_secs(30);
         let mut keeper = Keeper {
+            program: PathBuf::new(),
             line: Vec::new(),
             store: Store::open().unwrap(),
             daemon: Daemon::new(getpid()),
@@ -325,6 +336,7 @@ mod tests {
         let mut other = Command::new("sleep").arg("60").spawn().unwrap();
         say(&mut keeper, &format!("MAINPID={}", other.id()));
         assert_eq!(keeper.daemon.pid, Pid::from_child(&other));
+        assert!(keeper.program.ends_with("sleep") || keeper.program.ends_with("coreutils"), "{keeper:?}");
         assert_eq!(say(&mut keeper, "WATCHDOG=1"), Some(false), "that is the daemon from here on");
         other.kill().unwrap();
         other.wait().unwrap();

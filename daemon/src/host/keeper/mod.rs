@@ -11,6 +11,5 @@
 //! and over is given up.
 
 pub mod keep;
-mod message;
 mod process;
 mod store;

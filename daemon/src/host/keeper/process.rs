@@ -1,12 +1,15 @@
 //! The processes of a keeper: its daemon, and what that leaves behind.
 
-use std::env;
+use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 use std::time::Duration;
@@ -27,13 +30,13 @@ pub(super) const HAS_KEEPER: &str = "CAMPANILE_KEEPER";
 /// How long the keeper may take to say what it has.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
-/// Starts a daemon with this command line, and tells it what is in the store, and how long it may give no sign of life.
+/// Starts this program as a daemon with this command line, and tells it what is in the store, and how long it may give no sign of life.
 ///
 /// # Errors
 /// The program cannot be started, or ends before it has heard that.
-pub(super) fn spawn(line: &[OsString], store: &Store, silence: Duration) -> io::Result<Pid> {
+pub(super) fn spawn(program: &Path, line: &[OsString], store: &Store, silence: Duration) -> io::Result<Pid> {
     let (own, its) = UnixStream::pair()?;
-    let mut command = Command::new(env::current_exe()?);
+    let mut command = Command::new(program);
     command.args(line.iter().skip(1)).env(HAS_KEEPER, "1").env("NOTIFY_SOCKET", store.address());
     command.env(heartbeat::SILENCE, silence.as_micros().to_string());
     let child = command.stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
@@ -73,6 +76,13 @@ fn children() -> io::Result<Vec<Pid>> {
     let own = rustix::process::getpid().as_raw_nonzero();
     let listed = fs::read_to_string(format!("/proc/self/task/{own}/children"))?;
     Ok(listed.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
+}
+
+/// The file of the program that a process executes, by its name also where another lies there by now.
+pub(super) fn program(pid: Pid) -> io::Result<PathBuf> {
+    let link = fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero()))?;
+    let name = link.as_os_str().as_bytes();
+    Ok(PathBuf::from(OsStr::from_bytes(name.strip_suffix(b" (deleted)").unwrap_or(name))))
 }
 
 /// The parent of a process, if it is there.

@@ -1,5 +1,6 @@
 //! The descriptors that a keeper keeps, and the socket at which it hears of them.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
@@ -20,14 +21,24 @@ use rustix::net::recvmsg;
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::process::Pid;
 
-use super::message;
-use super::message::Message;
-use super::message::Said;
+use crate::sd_notify;
+use crate::sd_notify::Message;
 
 /// Descriptors kept at the most; 16 for each of 256 vGPUs. What comes beyond it is closed.
 const MOST: usize = 4096;
 /// Bytes of the longest datagram that is read.
 const LONGEST: usize = 4096;
+
+/// What a daemon has said, once the store has taken its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    Ready,
+    Alive,
+    Main(Pid),
+    /// A descriptor was kept or dropped.
+    Kept,
+    Other,
+}
 
 /// The store.
 #[derive(Debug)]
@@ -36,6 +47,8 @@ pub(super) struct Store {
     name: String,
     /// Where the service manager hears this process, if there is one.
     outer: Option<OsString>,
+    /// It did not hear what was said last.
+    is_deaf: Cell<bool>,
     files: BTreeMap<String, OwnedFd>,
     /// How many of them there may be.
     most: usize,
@@ -53,7 +66,8 @@ impl Store {
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         socket.set_nonblocking(true)?;
         set_socket_passcred(&socket, true)?;
-        Ok(Self { socket, name, outer: env::var_os("NOTIFY_SOCKET"), files: BTreeMap::new(), most: MOST })
+        let outer = env::var_os("NOTIFY_SOCKET");
+        Ok(Self { socket, name, outer, is_deaf: Cell::new(false), files: BTreeMap::new(), most: MOST })
     }
 
     /// As `NOTIFY_SOCKET` has it.
@@ -100,7 +114,7 @@ impl Store {
                 log::debug!("keeper: process {sender:?} is none of its daemon's");
                 continue;
             }
-            return Ok(Some(self.take(message::read(said), said, files)));
+            return Ok(Some(self.take(sd_notify::read(said), said, files)));
         }
     }
 
@@ -138,10 +152,13 @@ impl Store {
     }
 
     fn pass_on(&self, bytes: &[u8]) {
-        if let Some(outer) = &self.outer
-            && let Err(error) = crate::service_manager::connect(outer).and_then(|socket| socket.send(bytes))
-        {
-            log::warn!("NOTIFY_SOCKET {}: {error}", outer.display());
+        let Some(outer) = &self.outer else { return };
+        // It may have been killed, and another come in its place.
+        let said = crate::service_manager::connect(outer).and_then(|socket| socket.send(bytes));
+        let was_deaf = self.is_deaf.replace(said.is_err());
+        match said {
+            Err(error) if !was_deaf => log::warn!("NOTIFY_SOCKET {}: {error}", outer.display()),
+            _ => {}
         }
     }
 }

@@ -14,6 +14,7 @@ use super::family::Labels;
 use super::family::Value;
 use super::names;
 use super::nodes;
+use super::scrapes::Texts;
 use crate::operator::roster::Roster;
 use crate::operator::vgpu::Vgpu;
 use crate::vgpu::control::orders::Order;
@@ -34,9 +35,10 @@ impl Source {
     pub fn new(roster: Arc<Roster>) -> Self {
         Self { roster }
     }
+}
 
-    /// All numbers as OpenMetrics.
-    pub fn text(&self) -> String {
+impl Texts for Source {
+    fn text(&self) -> String {
         let mut families = Families::default();
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         let info = families.family("build_info", "The version of the daemon", Kind::Gauge);

@@ -94,7 +94,7 @@ function memory(answer) {
 
 /** The newest first, each with its packet and the whole report. */
 function hangs(answer) {
-  const reports = answer.vgpus.flatMap((vgpu) => vgpu.reports).sort((a, b) => b.report - a.report);
+  const reports = answer.vgpus.flatMap((vgpu) => vgpu.reports).sort((a, b) => b.unix_time_ms - a.unix_time_ms || b.report - a.report);
   if (reports.length === 0) return [make("p", {}, "None.")];
   const open = new Set([...document.querySelectorAll("#hangs details[open]")].map((of) => of.dataset.report));
   return reports.map((report) => {
@@ -102,8 +102,10 @@ function hangs(answer) {
     const fault = report.engine?.packet_at_fault;
     const packet = fault ? `the packet at byte ${fault.byte}, kernel ${fault.kernel}` : "no packet";
     const title = `${report.report}: ${report.vgpu} ${report.node}, ${report.reason_name}, ${time}: ${report.what}; ${packet}`;
-    const details = make("details", { "data-report": report.report });
-    details.open = open.has(String(report.report));
+    // Numbers are by state directory, and so by worker.
+    const key = `${report.vgpu} ${report.report}`;
+    const details = make("details", { "data-report": key });
+    details.open = open.has(key);
     details.append(make("summary", {}, title), make("pre", {}, JSON.stringify(report, null, 2)));
     return details;
   });

@@ -9,8 +9,8 @@ use std::time::Instant;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::operator::handler::Handler;
-use crate::operator::handler::HandlerError;
+use crate::operator::console::Console;
+use crate::operator::console::HandlerError;
 use crate::operator::http::page::Asked;
 use crate::operator::http::page::Page;
 use crate::operator::http::page::Pages;
@@ -37,14 +37,14 @@ const LOOKS: [&str; 4] = ["/vgpus.json", "/timeline.json", "/migration.json", "/
 /// The page, and the last of each look.
 #[derive(Debug)]
 pub struct Site {
-    handler: Arc<Handler>,
+    handler: Arc<dyn Console>,
     address: SocketAddr,
     looks: [Option<(Instant, Arc<str>)>; LOOKS.len()],
 }
 
 impl Site {
     /// Over what the handler knows, served there.
-    pub fn new(handler: Arc<Handler>, address: SocketAddr) -> Self {
+    pub fn new(handler: Arc<dyn Console>, address: SocketAddr) -> Self {
         Self { handler, address, looks: [const { None }; LOOKS.len()] }
     }
 
@@ -60,7 +60,7 @@ impl Site {
                 self.handler.serve(&Verb::Timeline { vgpu: None, last: Some(LAST_MS), svg: None })
             }
             "/migration.json" => self.handler.serve(&Verb::Migration),
-            _ => Ok(self.handler.reports()),
+            _ => self.handler.serve(&Verb::Reports),
         };
         let text: Arc<str> = as_text(found).into();
         self.looks[index] = Some((Instant::now(), Arc::clone(&text)));

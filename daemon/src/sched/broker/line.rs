@@ -11,6 +11,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -33,6 +35,7 @@ use rustix::net::recvmsg;
 use rustix::net::sendmsg;
 use rustix::net::shutdown;
 use rustix::net::socket_with;
+use rustix::process::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -69,6 +72,11 @@ impl Line {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
+    }
+
+    /// The process at the other end; of a connection that was made here, the one that listens.
+    pub fn peer(&self) -> Option<Pid> {
+        Pid::from_raw(getsockopt(&self.0, PeerCredentials).ok()?.pid())
     }
 
     /// Sends a message.

@@ -1,10 +1,10 @@
-//! What a service manager is told (sd_notify(3)), as far as a keeper acts on it.
+//! What a service manager is told (sd_notify(3)), as far as this program acts on it where it is one.
 
 use rustix::process::Pid;
 
 /// What one datagram says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Message {
+pub(crate) enum Message {
     /// Keep the descriptor that comes with it under this name.
     Keep(String),
     /// Drop what has this name.
@@ -19,19 +19,8 @@ pub(super) enum Message {
     Other,
 }
 
-/// What a daemon has said, once the store has taken its part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
-    Ready,
-    Alive,
-    Main(Pid),
-    /// A descriptor was kept or dropped.
-    Kept,
-    Other,
-}
-
 /// Reads a datagram.
-pub(super) fn read(bytes: &[u8]) -> Message {
+pub(crate) fn read(bytes: &[u8]) -> Message {
     let text = String::from_utf8_lossy(bytes);
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     let is_set = |key: &str| value(key) == Some("1");

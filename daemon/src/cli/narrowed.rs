@@ -1,0 +1,40 @@
+//! What is left of the options of `campanile serve` in a worker.
+
+use anyhow::Context;
+
+use super::args::ServeArguments;
+use crate::operator::http::address::Address;
+use crate::workers::folder::Folder;
+use crate::workers::folder::Lock;
+
+/// What a worker is, of all that is said: where it is asked, and who keeps it, are the affair of what has started it.
+pub(super) fn narrow(arguments: &mut ServeArguments) {
+    let (Some(vgpu), Some(folder)) = (&arguments.processes.worker, &arguments.processes.workers) else {
+        return;
+    };
+    let folder = Folder::new(folder);
+    arguments.processes.respawn = true;
+    arguments.schedule.get_or_insert_with(|| folder.schedule());
+    arguments.control = Some(folder.control(vgpu));
+    arguments.control_user = Vec::new();
+    (arguments.status, arguments.web) = (None, None);
+    if arguments.metrics.is_some() {
+        arguments.metrics = Some(Address::Unix(folder.metrics(vgpu)));
+    }
+    // Reports are numbered by folder.
+    if let Some(state_dir) = &mut arguments.engine.state_dir {
+        state_dir.push(folder.name(vgpu));
+    }
+}
+
+/// The lock of a worker's keeper.
+///
+/// # Errors
+/// There is another one.
+pub(super) fn lock(arguments: &ServeArguments) -> anyhow::Result<Option<Lock>> {
+    let (Some(vgpu), Some(folder)) = (&arguments.processes.worker, &arguments.processes.workers) else {
+        return Ok(None);
+    };
+    let locked = Folder::new(folder).lock_worker(vgpu);
+    Ok(Some(locked.with_context(|| format!("the worker of vGPU {vgpu}"))?))
+}

@@ -1,0 +1,91 @@
+//! `campanile serve --workers DIR`: what starts a worker for each vGPU.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::Context;
+use anyhow::bail;
+use campanile_host_gpu::descriptors;
+use clap::ValueEnum;
+use rustix::process::Uid;
+use signal_hook::iterator::Signals;
+
+use super::args::ServeArguments;
+use super::configured::Configured;
+use super::options::serve_options;
+use super::reload::Reread;
+use crate::confine::identity::Identity;
+use crate::host::check::objections;
+use crate::service_manager;
+use crate::workers::folder::Folder;
+use crate::workers::serve::serve;
+use crate::workers::supervisor::Ended;
+use crate::workers::supervisor::Plan;
+
+/// Starts workers, and looks after them until they have ended.
+pub(super) fn run(line: Vec<OsString>, configured: &Configured, folder: &Path) -> anyhow::Result<()> {
+    if env::var_os("LISTEN_FDS").is_some_and(|count| count != "0") {
+        bail!(
+            "--workers: a service manager has handed sockets over, and workers make their own; leave them out of its units"
+        );
+    }
+    service_manager::open();
+    descriptors::close_all_on_exec().context("keeping descriptors from workers (Linux 5.11 or newer)")?;
+    let arguments = &configured.arguments;
+    arguments.log_level.set();
+    arguments.log_format.set();
+    let options = serve_options(configured)?;
+    if let Some(objection) = objections(&options).into_iter().next() {
+        return Err(configured.objection(objection));
+    }
+    let folder = Folder::new(folder);
+    if let Some(why) = options.vgpus.iter().find_map(|vgpu| folder.objection(&vgpu.name)) {
+        configured.at("workers", Err::<(), _>(anyhow::anyhow!("--workers: {why}")))?;
+    }
+    let identity = arguments.user.as_ref().map(Identity::find).transpose();
+    let identity = configured.at("user", identity.map_err(Into::into))?;
+    let config = configured.settings.file.as_ref().filter(|_| arguments.config.is_none());
+    let plan = Plan {
+        program: env::current_exe().context("finding this program")?,
+        arguments: line.iter().skip(2).cloned().collect(),
+        config: config.map(|file| file.to_path_buf()),
+        schedule: arguments.schedule.is_none().then(|| schedule_arguments(&folder, arguments)),
+        folder,
+        user: identity.map(|identity| Uid::from_raw(identity.uid.as_raw())),
+    };
+    // What ends this process are signals, which the supervisor hears.
+    let none = Signals::new(std::iter::empty::<i32>()).context("watching for signals")?;
+    let source = Arc::new(Reread::new(line.clone(), configured, none.handle()));
+    match serve(plan, &options, source)? {
+        Ended::All => Ok(()),
+        Ended::Replaced(program) => {
+            log::info!("upgrade: {} goes on in place of this program", program.display());
+            let error = Command::new(&program).args(line.iter().skip(1)).exec();
+            Err(error).with_context(|| format!("executing {}; workers go on", program.display()))
+        }
+    }
+}
+
+/// The command line of `campanile schedule` for these workers.
+fn schedule_arguments(folder: &Folder, arguments: &ServeArguments) -> Vec<OsString> {
+    let mut all: Vec<OsString> = vec!["--socket".into(), folder.schedule().into()];
+    all.extend(arguments.engine.scheduling.to_arguments());
+    if let Some(user) = &arguments.user {
+        all.extend(["--user".into(), user.to_string().into()]);
+    }
+    if arguments.no_confinement {
+        all.push("--no-confinement".into());
+    }
+    all.extend(named("--log-level", arguments.log_level));
+    all.extend(named("--log-format", arguments.log_format));
+    all
+}
+
+/// An option with one of its values.
+fn named(option: &str, value: impl ValueEnum) -> Option<OsString> {
+    Some(format!("{option}={}", value.to_possible_value()?.get_name()).into())
+}

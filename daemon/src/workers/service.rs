@@ -1,0 +1,315 @@
+//! A process that is to serve as long as its vGPU is there: started again when it ends.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::process::Command;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::process::Pid;
+use rustix::process::Signal;
+
+use super::notify::Notify;
+use super::process::Process;
+
+/// How long it is not started again when it has ended; twice as long each time that it ends soon.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause; one that has served for so long begins with the shortest again.
+const LONGEST: Duration = Duration::from_secs(64);
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// It was started, or found, and has not said yet that it serves.
+    Starting,
+    /// It has said so, then.
+    Serving(Instant),
+    /// It was told to end.
+    Ending,
+    /// It has ended, and is started again then.
+    Pausing(Instant),
+}
+
+/// One that a process before this one has started.
+#[derive(Debug)]
+pub struct Found {
+    /// Its process.
+    pub process: Process,
+    /// It serves.
+    pub serves: bool,
+}
+
+/// What becomes of one whose process has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Fate {
+    /// It was told to.
+    Ended,
+    /// It has never served; how it ended.
+    Failed(String),
+    /// It is started again after this time; how it ended.
+    Pauses(Duration, String),
+}
+
+/// The process, and what it says.
+#[derive(Debug)]
+pub struct Service {
+    command: Command,
+    notify: Notify,
+    process: Option<Process>,
+    phase: Phase,
+    has_served: bool,
+    /// When it said something last.
+    heard: Instant,
+    /// How long it may say nothing while it serves, if it may not for ever.
+    pub silence: Option<Duration>,
+    pause: Duration,
+    /// How often it has ended that it was not to.
+    pub ended: u64,
+}
+
+impl Service {
+    /// One that is there, or that this command starts; what it says comes to `notify`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn begin(mut command: Command, notify: Notify, found: Option<Found>) -> io::Result<Self> {
+        let Found { process, serves } = match found {
+            Some(found) => found,
+            None => Found { process: Process::start(&mut command)?, serves: false },
+        };
+        let now = Instant::now();
+        Ok(Self {
+            command,
+            notify,
+            process: Some(process),
+            phase: if serves { Phase::Serving(now) } else { Phase::Starting },
+            has_served: serves,
+            heard: now,
+            silence: None,
+            pause: PAUSE,
+            ended: 0,
+        })
+    }
+
+    /// What is readable when it says something, and when it has ended.
+    pub fn watched(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>) {
+        (self.notify.as_fd(), self.process.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Its process, if there is one.
+    pub fn pid(&self) -> Option<Pid> {
+        self.process.as_ref().map(Process::pid)
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Takes what it has said; whether it serves since.
+    pub fn hear(&mut self, now: Instant) -> bool {
+        let serves = self.notify.serves();
+        if serves {
+            self.heard = now;
+        }
+        let begins = serves && self.phase == Phase::Starting;
+        if begins {
+            (self.phase, self.has_served) = (Phase::Serving(now), true);
+        }
+        begins
+    }
+
+    /// Tells it to end. Whether it has ended already.
+    pub fn end(&mut self) -> bool {
+        self.phase = Phase::Ending;
+        if let Some(process) = &self.process {
+            process.signal(Signal::TERM);
+        }
+        self.process.is_none()
+    }
+
+    /// Whether its process has ended, and was not waited for.
+    pub fn has_ended(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::has_ended)
+    }
+
+    /// Waits for its process, which has ended.
+    pub fn reap(&mut self, now: Instant) -> Fate {
+        let how = self.process.take().map_or_else(String::new, Process::reap);
+        self.settle(how, now)
+    }
+
+    fn settle(&mut self, how: String, now: Instant) -> Fate {
+        match self.phase {
+            Phase::Ending => return Fate::Ended,
+            _ if !self.has_served => return Fate::Failed(how),
+            Phase::Serving(since) if now.saturating_duration_since(since) >= LONGEST => self.pause = PAUSE,
+            _ => {}
+        }
+        let pause = self.pause;
+        self.pause = (2 * pause).min(LONGEST);
+        self.phase = Phase::Pausing(now + pause);
+        self.ended += 1;
+        Fate::Pauses(pause, how)
+    }
+
+    /// Kills it, where it has said nothing for too long.
+    pub fn kill_silent(&mut self, now: Instant) -> bool {
+        let is_silent = self.speaks_by().is_some_and(|by| by <= now);
+        if let (true, Some(process)) = (is_silent, &self.process) {
+            self.heard = now;
+            process.signal(Signal::KILL);
+        }
+        is_silent
+    }
+
+    fn speaks_by(&self) -> Option<Instant> {
+        let serves = matches!(self.phase, Phase::Serving(_));
+        self.silence.filter(|_| serves).map(|silence| self.heard + silence)
+    }
+
+    /// When something is to be done without anything being heard: it is started again, or has been silent for too long.
+    pub fn due(&self) -> Option<Instant> {
+        self.starts_by().or_else(|| self.speaks_by())
+    }
+
+    /// When it is to be started again, if it is.
+    fn starts_by(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Pausing(until) => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Starts it again, if that is due; whether it is tried.
+    pub fn start_again(&mut self, now: Instant) -> Option<Fate> {
+        self.starts_by().filter(|due| *due <= now)?;
+        match Process::start(&mut self.command) {
+            Ok(process) => {
+                (self.process, self.phase) = (Some(process), Phase::Starting);
+                None
+            }
+            Err(error) => Some(self.settle(error.to_string(), now)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use rustix::event::PollFd;
+    use rustix::event::PollFlags;
+    use rustix::event::poll;
+    use tempfile::TempDir;
+
+    use super::Fate;
+    use super::Found;
+    use super::LONGEST;
+    use super::Notify;
+    use super::PAUSE;
+    use super::Phase;
+    use super::Process;
+    use super::Service;
+    use crate::service_manager::connect;
+
+    fn service(script: &str) -> (Service, TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let notify = Notify::open(&folder.path().join("notify")).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        (Service::begin(command, notify, None).unwrap(), folder)
+    }
+
+    fn say(folder: &Path, words: &str) {
+        connect(folder.join("notify").as_os_str()).unwrap().send(words.as_bytes()).unwrap();
+    }
+
+    /// Waits until its process has ended.
+    fn wait(service: &Service) {
+        let (_, process) = service.watched();
+        poll(&mut [PollFd::from_borrowed_fd(process.unwrap(), PollFlags::IN)], None).unwrap();
+    }
+
+    #[test]
+    fn one_that_serves_and_ends_is_started_again_after_pauses_that_grow_up_to_a_limit() {
+        let (mut service, folder) = service("exit 3");
+        let mut now = Instant::now();
+        let mut expected = PAUSE;
+        for round in 1..=10 {
+            say(folder.path(), "READY=1");
+            assert!(service.hear(now) && !service.hear(now));
+            assert_eq!(service.phase(), Phase::Serving(now));
+            wait(&service);
+            assert_eq!(service.reap(now), Fate::Pauses(expected, "exit status: 3".to_owned()));
+            assert_eq!((service.ended, service.pid()), (round, None));
+            assert_eq!(service.due(), Some(now + expected));
+            assert!(service.start_again(now).is_none() && service.pid().is_none(), "it is too early");
+            now += expected;
+            assert!(service.start_again(now).is_none() && service.pid().is_some());
+            assert_eq!((service.phase(), service.due()), (Phase::Starting, None));
+            expected = (2 * expected).min(LONGEST);
+        }
+        assert_eq!(expected, LONGEST);
+        say(folder.path(), "WATCHDOG=1");
+        assert!(service.hear(now), "a sign of life says it, too");
+        wait(&service);
+        let Fate::Pauses(pause, _) = service.reap(now + LONGEST) else { panic!("{service:?}") };
+        assert_eq!(pause, PAUSE, "it has served for long");
+    }
+
+    #[test]
+    fn one_that_has_never_served_fails_and_one_that_was_told_to_end_has_ended() {
+        let (mut failed, _folder) = service("exit 4");
+        wait(&failed);
+        assert_eq!(failed.reap(Instant::now()), Fate::Failed("exit status: 4".to_owned()));
+        let (mut told, folder) = service("sleep 1000");
+        say(folder.path(), "READY=1");
+        assert!(told.hear(Instant::now()));
+        assert!(!told.end());
+        say(folder.path(), "READY=1");
+        assert!(!told.hear(Instant::now()), "it is to end");
+        wait(&told);
+        assert_eq!(told.reap(Instant::now()), Fate::Ended);
+        assert!(told.end(), "it has ended already");
+    }
+
+    #[test]
+    fn one_that_was_found_and_serves_is_killed_when_it_is_silent_for_too_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let notify = Notify::open(&folder.path().join("notify")).unwrap();
+        let process = Process::start(Command::new("sleep").arg("1000")).unwrap();
+        let found = Found { process, serves: true };
+        let mut service = Service::begin(Command::new("/no/such/program"), notify, Some(found)).unwrap();
+        let begun = Instant::now();
+        assert!(!service.kill_silent(begun + LONGEST), "it may be silent for ever");
+        service.silence = Some(PAUSE);
+        say(folder.path(), "WATCHDOG=1");
+        let now = begun + LONGEST;
+        assert!(!service.hear(now) && !service.kill_silent(now));
+        assert_eq!(service.due(), Some(now + PAUSE));
+        assert!(service.kill_silent(now + PAUSE));
+        wait(&service);
+        let Fate::Pauses(_, how) = service.reap(now) else { panic!("{service:?}") };
+        assert!(how.starts_with("signal: 9"), "{how}");
+    }
+
+    #[test]
+    fn one_that_cannot_be_started_again_pauses_for_longer() {
+        let (mut service, folder) = service("exit 0");
+        say(folder.path(), "READY=1");
+        let now = Instant::now();
+        assert!(service.hear(now));
+        wait(&service);
+        assert!(matches!(service.reap(now), Fate::Pauses(PAUSE, _)));
+        service.command = Command::new("/no/such/program");
+        let Some(Fate::Pauses(pause, why)) = service.start_again(now + PAUSE) else { panic!("{service:?}") };
+        assert_eq!(pause, Duration::from_secs(2));
+        assert!(why.contains("No such file"), "{why}");
+    }
+}

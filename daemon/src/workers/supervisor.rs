@@ -1,0 +1,456 @@
+//! What starts the schedule and the workers, starts them again when they end, and ends them with itself.
+//!
+//! ```text
+//!   start: schedule serves ──▶ all workers of the configuration serve ──▶ the operator is answered
+//!   a keeper ends: pause ──▶ started again          the keeper that a process before this one has started: goes on
+//!   SIGTERM, SIGINT: all workers end ──▶ the schedule ends ──▶ this process ends
+//!   killed: all go on; the next process finds them
+//! ```
+
+use std::ffi::OsString;
+use std::io;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use rustix::process::Uid;
+use signal_hook::consts::SIGINT;
+use signal_hook::consts::SIGTERM;
+use signal_hook::low_level::pipe;
+
+use super::board::Board;
+use super::board::Seen;
+use super::folder::Folder;
+use super::notify::Notify;
+use super::orders::Inbox;
+use super::orders::Order;
+use super::orders::Outcome;
+use super::process::Process;
+use super::service::Fate;
+use super::service::Found;
+use super::service::Phase;
+use super::service::Service;
+use crate::host::heartbeat;
+use crate::sched::broker::line::Line;
+use crate::service_manager;
+
+/// How long a schedule may give no sign of life, where the environment does not say it.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What is started, and how.
+#[derive(Debug)]
+pub struct Plan {
+    /// Where all find each other.
+    pub folder: Folder,
+    /// The program.
+    pub program: PathBuf,
+    /// The arguments of a worker, but for which vGPU it serves.
+    pub arguments: Vec<OsString>,
+    /// The file of the configuration, to be named where more is said on the command line than there is.
+    pub config: Option<PathBuf>,
+    /// The user as which workers serve, where that is another than this process's.
+    pub user: Option<Uid>,
+    /// The arguments of the schedule; none where the operator names that of another process.
+    pub schedule: Option<Vec<OsString>>,
+}
+
+/// How it ends.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Ended {
+    /// All have ended.
+    All,
+    /// Workers go on; this program is to be executed in place of this process.
+    Replaced(PathBuf),
+}
+
+/// A worker.
+#[derive(Debug)]
+struct Worker {
+    vgpu: String,
+    service: Service,
+    /// What is told when it serves, has failed, or has ended.
+    outcomes: Vec<Outcome>,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Supervisor {
+    plan: Plan,
+    board: Arc<Board>,
+    inbox: Inbox,
+    signals: UnixStream,
+    schedule: Option<Service>,
+    workers: Vec<Worker>,
+    /// The program of an upgrade.
+    program: Option<PathBuf>,
+    is_ending: bool,
+    /// Workers that a process before this one has started go on, whatever becomes of the others.
+    has_found: bool,
+    /// How often it gives a sign of life, where something waits for that.
+    beat: Option<Duration>,
+}
+
+impl Supervisor {
+    /// Starts the schedule, and then the workers of these vGPUs, with the words of those that the operator has made; returns when
+    /// all serve.
+    ///
+    /// # Errors
+    /// One does not, or a signal came: then none is left that was started here.
+    pub fn start(
+        plan: Plan,
+        vgpus: Vec<(String, Option<String>)>,
+        board: Arc<Board>,
+        inbox: Inbox,
+    ) -> io::Result<Self> {
+        let (signals, its) = UnixStream::pair()?;
+        signals.set_nonblocking(true)?;
+        pipe::register(SIGTERM, its.try_clone()?)?;
+        pipe::register(SIGINT, its)?;
+        let beat =
+            heartbeat::silence().filter(|_| service_manager::socket().is_some()).map(|silence| silence / 4);
+        let mut new = Self {
+            plan,
+            board,
+            inbox,
+            signals,
+            schedule: None,
+            workers: Vec::new(),
+            program: None,
+            is_ending: false,
+            has_found: false,
+            beat,
+        };
+        match new.begin_all(vgpus) {
+            Ok(()) => Ok(new),
+            Err(error) if new.is_ending => {
+                new.end()?;
+                Err(error)
+            }
+            Err(error) => {
+                new.abandon()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn begin_all(&mut self, vgpus: Vec<(String, Option<String>)>) -> io::Result<()> {
+        self.schedule = self.begin_schedule()?;
+        while self.schedule.as_ref().is_some_and(|schedule| schedule.phase() == Phase::Starting) {
+            self.turn()?;
+        }
+        for (vgpu, made) in vgpus {
+            self.begin_worker(vgpu, made.as_deref())?;
+        }
+        while self.workers.iter().any(|worker| worker.service.phase() == Phase::Starting) {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Looks after them until it ends.
+    ///
+    /// # Errors
+    /// The system refused something without which it cannot go on; workers do.
+    pub fn run(mut self) -> io::Result<Ended> {
+        loop {
+            match self.turn() {
+                Ok(None) => {}
+                Ok(Some(program)) => return Ok(Ended::Replaced(program)),
+                Err(_signal) if self.is_ending => {
+                    self.end()?;
+                    return Ok(Ended::All);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends what was started, but not what a process before this one has started.
+    ///
+    /// # Errors
+    /// The system refused something.
+    pub fn abandon(mut self) -> io::Result<()> {
+        if self.has_found { Ok(()) } else { self.end() }
+    }
+
+    /// Ends all, workers first, and waits for that.
+    fn end(&mut self) -> io::Result<()> {
+        self.workers.retain_mut(|worker| !worker.service.end());
+        while !self.workers.is_empty() {
+            let _again = self.turn();
+        }
+        self.end_schedule();
+        Ok(())
+    }
+
+    fn end_schedule(&mut self) {
+        if self.schedule.as_mut().is_some_and(|schedule| !schedule.end()) {
+            while self.schedule.is_some() {
+                let _again = self.turn();
+            }
+        }
+    }
+
+    /// Waits for something to happen, and sees to it. The program that is to take the place of this one, once it is time.
+    ///
+    /// # Errors
+    /// A signal has come, one has never served, or the system refuses to wait.
+    fn turn(&mut self) -> io::Result<Option<PathBuf>> {
+        let [told, ordered] = self.wait()?;
+        self.is_ending |= told;
+        let now = Instant::now();
+        if self.beat.is_some() {
+            service_manager::say_alive();
+        }
+        self.look_after_schedule(now)?;
+        self.look_after_workers(now)?;
+        if told {
+            drain(&self.signals);
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "it was told to end"));
+        }
+        if ordered {
+            self.inbox.clear();
+            while let Some((order, outcome)) = self.inbox.next() {
+                if let Some(program) = self.carry_out(order, outcome) {
+                    self.end_schedule();
+                    return Ok(Some(program));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until a signal or an order has come, or something else is to be seen to.
+    fn wait(&self) -> io::Result<[bool; 2]> {
+        let services = || self.schedule.iter().chain(self.workers.iter().map(|worker| &worker.service));
+        let mut fds = vec![self.signals.as_fd(), self.inbox.as_fd()];
+        for service in services() {
+            let (notify, process) = service.watched();
+            fds.extend([Some(notify), process].into_iter().flatten());
+        }
+        let mut fds: Vec<_> = fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let due = services().filter_map(Service::due).min();
+        let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let limit = due.into_iter().chain(self.beat).min().and_then(|limit| Timespec::try_from(limit).ok());
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok([0, 1].map(|at| !fds[at].revents().is_empty()))
+    }
+
+    fn look_after_schedule(&mut self, now: Instant) -> io::Result<()> {
+        let Some(schedule) = &mut self.schedule else { return Ok(()) };
+        let fate = look_after(schedule, now);
+        match fate {
+            None => {}
+            Some(Fate::Ended) => self.schedule = None,
+            // What tells this process may tell the others, too.
+            Some(Fate::Pauses(..)) if self.is_ending => self.schedule = None,
+            Some(Fate::Failed(how)) => {
+                self.schedule = None;
+                return Err(io::Error::other(format!("the schedule has ended before it served, {how}")));
+            }
+            Some(Fate::Pauses(pause, how)) => {
+                let pause = pause.as_secs();
+                log::error!(
+                    "the schedule has ended, {how}; it is started again in {pause} s, and engines keep what they have until then"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn look_after_workers(&mut self, now: Instant) -> io::Result<()> {
+        let (mut gone, mut failed) = (Vec::new(), None);
+        for (at, worker) in self.workers.iter_mut().enumerate() {
+            let before = (worker.service.phase(), worker.service.pid());
+            match look_after(&mut worker.service, now) {
+                None => {}
+                Some(Fate::Pauses(..)) if self.is_ending => gone.push(at),
+                Some(Fate::Ended) => {
+                    worker.tell(&Ok(()));
+                    gone.push(at);
+                }
+                Some(Fate::Failed(how)) => {
+                    let why = format!("vGPU {}: its worker has ended before it served, {how}", worker.vgpu);
+                    log::error!("{why}");
+                    if worker.outcomes.is_empty() {
+                        failed = Some(why.clone());
+                    }
+                    worker.tell(&Err(why));
+                    gone.push(at);
+                }
+                Some(Fate::Pauses(pause, how)) => {
+                    let (vgpu, pause) = (&worker.vgpu, pause.as_secs());
+                    log::error!(
+                        "vGPU {vgpu}: the keeper of its worker has ended, {how}; it is started again in {pause} s"
+                    );
+                }
+            }
+            if before != (worker.service.phase(), worker.service.pid()) {
+                worker.show(&self.board);
+            }
+            if matches!(worker.service.phase(), Phase::Serving(_)) {
+                worker.tell(&Ok(()));
+            }
+        }
+        for at in gone.into_iter().rev() {
+            let worker = self.workers.remove(at);
+            self.board.remove(&worker.vgpu);
+            self.plan.folder.forget(&worker.vgpu);
+        }
+        match failed.filter(|_| !self.has_found) {
+            Some(why) => Err(io::Error::other(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Does what was ordered, or begins it. The program that is to take the place of this one, if it is time.
+    fn carry_out(&mut self, order: Order, outcome: Outcome) -> Option<PathBuf> {
+        let done = |outcome: Outcome, what| {
+            // It may have waited for too long.
+            let _gone = outcome.send(what);
+        };
+        match order {
+            Order::Begin { vgpu, made } => match self.begin_worker(vgpu, made.as_deref()) {
+                Ok(worker) => worker.outcomes.push(outcome),
+                Err(error) => done(outcome, Err(error.to_string())),
+            },
+            Order::End { vgpu } => match self.workers.iter().position(|worker| worker.vgpu == vgpu) {
+                None => done(outcome, Ok(())),
+                Some(at) => {
+                    self.workers[at].outcomes.push(outcome);
+                    if self.workers[at].service.end() {
+                        let mut worker = self.workers.remove(at);
+                        worker.tell(&Ok(()));
+                        self.board.remove(&vgpu);
+                        self.plan.folder.forget(&vgpu);
+                    }
+                }
+            },
+            Order::Replace { program } => {
+                self.program = Some(program);
+                done(outcome, Ok(()));
+            }
+            Order::Answered => {
+                done(outcome, Ok(()));
+                return self.program.take();
+            }
+        }
+        None
+    }
+
+    fn begin_schedule(&self) -> io::Result<Option<Service>> {
+        let Some(arguments) = &self.plan.schedule else { return Ok(None) };
+        let folder = &self.plan.folder;
+        let mut command = Command::new(&self.plan.program);
+        command.arg("schedule").args(arguments);
+        command.env(heartbeat::SILENCE, silence().as_micros().to_string());
+        let notify = folder.schedule_notify();
+        let of = prepared(command, &notify);
+        let path = folder.schedule();
+        let serving = || Line::connect(&path).ok().and_then(|line| line.peer());
+        let found = match serving() {
+            Some(pid) => Process::find(pid, || Ok(serving() == Some(pid)))?,
+            None => None,
+        };
+        if let Some(found) = &found {
+            log::info!("{}: process {} gives turns already", path.display(), found.pid().as_raw_nonzero());
+        }
+        let found = found.map(|process| Found { process, serves: true });
+        let mut service = Service::begin(of, Notify::open(&notify)?, found)?;
+        service.silence = Some(silence());
+        Ok(Some(service))
+    }
+
+    fn begin_worker(&mut self, vgpu: String, made: Option<&str>) -> io::Result<&mut Worker> {
+        let folder = &self.plan.folder;
+        let mut command = Command::new(&self.plan.program);
+        command.arg("serve").args(&self.plan.arguments).arg(format!("--worker={vgpu}"));
+        if let Some(spec) = made {
+            command.args(self.plan.config.iter().flat_map(|file| ["--config".as_ref(), file.as_os_str()]));
+            command.arg("--vgpu").arg(spec);
+            folder.note_made(&vgpu, spec)?;
+        }
+        let path = folder.notify(&vgpu);
+        let command = prepared(command, &path);
+        let found = match folder.keeper(&vgpu)? {
+            Some(pid) => Process::find(pid, || Ok(folder.keeper(&vgpu)? == Some(pid)))?,
+            None => None,
+        };
+        if let Some(found) = &found {
+            log::info!("vGPU {vgpu}: process {} keeps its worker already", found.pid().as_raw_nonzero());
+            self.has_found = true;
+        }
+        // Where it does not answer, its keeper is about to start the next one, and says so.
+        let serves = UnixStream::connect(folder.control(&vgpu)).is_ok();
+        let found = found.map(|process| Found { process, serves });
+        let service = Service::begin(command, Notify::open(&path)?, found)?;
+        let worker = Worker { vgpu, service, outcomes: Vec::new() };
+        worker.show(&self.board);
+        self.workers.push(worker);
+        self.workers.last_mut().ok_or_else(|| io::Error::other("it is there"))
+    }
+}
+
+impl Worker {
+    fn tell(&mut self, outcome: &Result<(), String>) {
+        for waits in self.outcomes.drain(..) {
+            // It may have waited for too long.
+            let _gone = waits.send(outcome.clone());
+        }
+    }
+
+    fn show(&self, board: &Board) {
+        board.show(Seen {
+            vgpu: self.vgpu.clone(),
+            keeper: self.service.pid(),
+            serves: matches!(self.service.phase(), Phase::Serving(_)),
+            ended: self.service.ended,
+        });
+    }
+}
+
+fn silence() -> Duration {
+    heartbeat::silence().unwrap_or(SILENCE)
+}
+
+/// Sees to one: takes what it says, waits for it, or starts it again. What has become of it, if it has ended.
+fn look_after(service: &mut Service, now: Instant) -> Option<Fate> {
+    service.hear(now);
+    if service.has_ended() {
+        return Some(service.reap(now));
+    }
+    if service.kill_silent(now) {
+        log::error!("the schedule has given no sign of life for {} s: killed", silence().as_secs_f32());
+    }
+    service.start_again(now)
+}
+
+/// What a service manager is to this process, this process is to what it starts.
+fn prepared(mut command: Command, notify: &Path) -> Command {
+    command.env("NOTIFY_SOCKET", notify).stdin(Stdio::null());
+    for handed in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
+        command.env_remove(handed);
+    }
+    command
+}
+
+/// Takes what has come of signals.
+fn drain(mut signals: &UnixStream) {
+    let mut bytes = [0; 64];
+    while matches!(signals.read(&mut bytes), Ok(1..)) {}
+}

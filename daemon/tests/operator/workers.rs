@@ -1,0 +1,404 @@
+//! A process for each vGPU, and the one that starts them and answers for all.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use campanile_guest_driver::device::Device;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::killed::Program;
+use crate::killed::fill;
+use crate::killed::table;
+use crate::metrics::scrape;
+use crate::served::Folder;
+use crate::served::QUIET;
+use crate::served::Served;
+use crate::served::campanile;
+use crate::served::text;
+use crate::served::until;
+use crate::upgrade::Over;
+use crate::upgrade::connect;
+
+const WORKERS: &str = "workers = \"@/workers\"\n";
+
+/// All that a folder's processes are, ended however a test ends.
+struct Workers {
+    served: Served,
+}
+
+impl Workers {
+    fn begin(config: &str) -> Self {
+        Self::by(Command::new(env!("CARGO_BIN_EXE_campanile")), config)
+    }
+
+    fn by(command: Command, config: &str) -> Self {
+        let folder = Folder::with(&format!("{QUIET}{WORKERS}{config}"));
+        Self { served: Served::run(folder, command, &[], Stdio::inherit()) }
+    }
+
+    /// The vGPUs by name, each with its worker and that one's keeper.
+    fn all(&self) -> Vec<(String, Pid, Pid)> {
+        let status = self.served.ask(&["status"]);
+        let pid = |value: &Value| Pid::from_raw(i32::try_from(value.as_u64()?).ok()?);
+        let of = |worker: &Value| {
+            Some((worker["vgpu"].as_str()?.to_owned(), pid(&worker["pid"])?, pid(&worker["keeper"])?))
+        };
+        status["workers"].as_array().unwrap().iter().filter_map(of).collect()
+    }
+
+    fn of(&self, vgpu: &str) -> Option<(Pid, Pid)> {
+        self.all().into_iter().find(|(name, ..)| name == vgpu).map(|(_, worker, keeper)| (worker, keeper))
+    }
+
+    /// Sends the worker of a vGPU a signal that ends it, and waits for the next.
+    fn end(&self, vgpu: &str, signal: Signal) {
+        let before = self.of(vgpu).unwrap();
+        kill_process(before.0, signal).unwrap();
+        until("the next worker", || {
+            self.of(vgpu).is_some_and(|(worker, keeper)| worker != before.0 && keeper == before.1)
+        });
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.served.ctl(arguments);
+        assert_eq!(output.status.code(), Some(4), "{arguments:?}: {}", text(&output.stdout));
+        text(&output.stderr)
+    }
+
+    fn spec(&self, name: &str) -> String {
+        format!("name={name},socket={},vram=64M", self.served.folder.file(&format!("{name}.sock")).display())
+    }
+
+    /// The processes whose command line names the folder.
+    fn processes(&self) -> BTreeSet<i32> {
+        processes(&self.served.folder)
+    }
+}
+
+fn processes(folder: &Folder) -> BTreeSet<i32> {
+    let name = folder.path().to_str().unwrap();
+    let all =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    // One that has ended has no command line.
+    let is_here = |pid: &i32| {
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(name))
+    };
+    all.filter(is_here).collect()
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // The one that starts others again goes first, and then keepers.
+        self.served.kill();
+        until("the end of all", || {
+            let left = self.processes();
+            for pid in &left {
+                let _gone = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
+            }
+            left.is_empty()
+        });
+    }
+}
+
+fn two() -> String {
+    format!("{}{}", table("a", ""), table("b", ""))
+}
+
+fn device(workers: &Workers, name: &str) -> (Arc<campanile_test_vmm::vm::LoopbackVm>, Device) {
+    let vm = connect(&workers.served, name);
+    let device = Device::open(vm.open("test").unwrap()).unwrap();
+    fill(&device, 1, true).unwrap();
+    (vm, device)
+}
+
+#[test]
+fn cont_09_a_worker_that_is_killed_stopped_or_panics_costs_the_other_vm_nothing() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env("WATCHDOG_USEC", "2000000");
+    let workers = Workers::by(command, &two());
+    let vms = ["a", "b"].map(|name| connect(&workers.served, name));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Over(&is_over);
+    let programs = vms.each_ref().map(|vm| Program::begin(vm, &is_over, true));
+    let b = workers.of("b");
+    for signal in [Signal::KILL, Signal::STOP, Signal::ABORT] {
+        let before = programs.each_ref().map(Program::rounds);
+        until("work of both", || {
+            programs.iter().zip(before).all(|(program, before)| program.rounds() > before)
+        });
+        workers.end("a", signal);
+    }
+    assert_eq!(workers.of("b"), b, "it is another process");
+    drop(over);
+    until("the end of both", || programs.iter().all(|program| program.thread.is_finished()));
+    let [lost, kept] = programs.map(|program| program.thread.join().unwrap());
+    assert!((2..=3).contains(&lost), "{lost} devices of the VM whose worker ended 3 times");
+    assert_eq!(kept, 0, "devices of the other VM were lost");
+}
+
+#[test]
+fn cont_22_workers_go_on_without_what_started_them_and_the_next_one_finds_and_ends_them() {
+    let mut workers = Workers::begin(&two());
+    workers.served.ask(&["vgpu", "add", &workers.spec("made")]);
+    let vms = ["a", "made"].map(|name| connect(&workers.served, name));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Over(&is_over);
+    let programs = vms.each_ref().map(|vm| Program::begin(vm, &is_over, true));
+    for _ in 0..2 {
+        let before = workers.all();
+        assert_eq!(before.len(), 3, "{before:?}");
+        workers.served.kill();
+        let rounds = programs.each_ref().map(Program::rounds);
+        until("work without it", || {
+            programs.iter().zip(rounds).all(|(program, rounds)| program.rounds() > rounds)
+        });
+        workers.served.start_again();
+        assert_eq!(workers.all(), before);
+    }
+    drop(over);
+    until("the end of both", || programs.iter().all(|program| program.thread.is_finished()));
+    assert_eq!(programs.map(|program| program.thread.join().unwrap()), [0, 0], "devices were lost");
+    // What it has found is its own from there on.
+    workers.end("a", Signal::KILL);
+    workers.served.ask(&["vgpu", "remove", "made", "--force"]);
+    assert_eq!(workers.all().len(), 2);
+    let supervisor = i32::try_from(workers.served.pid()).unwrap();
+    kill_process(Pid::from_raw(supervisor).unwrap(), Signal::TERM).unwrap();
+    until("its end", || workers.served.has_ended().is_some());
+    assert_eq!(workers.served.has_ended(), Some(0));
+    assert_eq!(workers.processes(), BTreeSet::new());
+    workers.served.start_again();
+    assert_eq!(workers.all().len(), 2, "what the operator made is gone with all the rest");
+}
+
+#[test]
+fn cont_23_an_upgrade_takes_one_worker_after_the_other_and_then_what_started_them() {
+    let workers = Workers::begin(&two());
+    let vms = ["a", "b"].map(|name| connect(&workers.served, name));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Over(&is_over);
+    let programs = vms.each_ref().map(|vm| Program::begin(vm, &is_over, true));
+    let first = workers.all();
+    for round in 1..=2 {
+        let before = workers.all();
+        let rounds = programs.each_ref().map(Program::rounds);
+        until("work of both", || {
+            programs.iter().zip(rounds).all(|(program, rounds)| program.rounds() > rounds)
+        });
+        let upgraded = workers.served.ask(&["upgrade"]);
+        let expected = (json!(2), json!([]), u64::from(workers.served.pid()));
+        assert_eq!(
+            (upgraded["vms"].clone(), upgraded["lost"].clone(), upgraded["pid"].as_u64().unwrap()),
+            expected
+        );
+        until("all of the new", || {
+            // The socket is another process image's for a moment.
+            let output = workers.served.ctl(&["--json", "status"]);
+            output.status.success() && {
+                let now = workers.all();
+                now.len() == 2
+                    && now.iter().zip(&before).all(|(now, before)| now.1 != before.1 && now.2 == before.2)
+            }
+        });
+        assert_eq!(workers.all().len(), first.len(), "round {round}");
+    }
+    drop(over);
+    until("the end of both", || programs.iter().all(|program| program.thread.is_finished()));
+    assert_eq!(programs.map(|program| program.thread.join().unwrap()), [0, 0], "devices were lost");
+    // The keepers start what the workers are by now.
+    workers.end("a", Signal::KILL);
+}
+
+#[test]
+fn cont_23_a_program_that_does_not_start_replaces_nothing() {
+    let workers = Workers::begin(&two());
+    let (_vm, device) = device(&workers, "b");
+    let before = (workers.all(), workers.processes());
+    let said = workers.refused(&["upgrade", "--binary", "/bin/false"]);
+    assert!(said.contains("vGPU a") && said.contains("upgraded before: none"), "{said}");
+    assert_eq!((workers.all(), workers.processes()), before);
+    fill(&device, 2, true).unwrap();
+}
+
+#[test]
+fn cont_24_one_process_answers_the_operator_for_all_vgpus() {
+    let config = format!("metrics = \"unix:@/metrics\"\nstate-dir = \"@/state\"\n{}", two());
+    let workers = Workers::begin(&config);
+    let served = &workers.served;
+    let ((_first_vm, first), (_second_vm, second)) = (device(&workers, "a"), device(&workers, "b"));
+    let names = |answer: &Value| -> Vec<String> {
+        answer["vgpus"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|vgpu| vgpu["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    for verb in ["status", "vram", "metrics", "timeline", "reports"] {
+        assert_eq!(names(&served.ask(&[verb])), ["a", "b"], "{verb}");
+    }
+    assert_eq!(served.ask(&["migration"])["departures"].as_array().unwrap().len(), 2);
+    assert_eq!(served.ask(&["vgpu", "set", "a", "weight=700"])["tuning"]["weight"], 700);
+    let weight = |at: usize| served.ask(&["status"])["vgpus"][at]["tuning"]["weight"].clone();
+    assert_eq!((weight(0), weight(1)), (json!(700), json!(100)));
+    assert!(workers.refused(&["allow", "--vgpu", "c"]).contains("there is no vGPU c; there are: a, b"));
+    // A command about one is carried out by one.
+    served.ask(&["reset-adapter", "--vgpu", "a"]);
+    let lost = fill(&first, 2, true).unwrap_err();
+    assert!(lost.to_string().contains("DeviceLost"), "{lost}");
+    fill(&second, 2, true).unwrap();
+    let reports = served.ask(&["reports"]);
+    let of = |at: usize| reports["vgpus"][at]["reports"].as_array().unwrap().len();
+    assert_eq!((of(0), of(1)), (1, 0));
+    assert!(served.folder.file("state/a/reports/000000000001.json").exists());
+    served.ask(&["reset-adapter"]);
+    assert!(fill(&second, 3, true).is_err(), "it has its device");
+    let metrics = scrape(served);
+    for sample in [
+        "campanile_responds{vgpu=\"a\"} 1",
+        "campanile_responds{vgpu=\"b\"} 1",
+        "campanile_worker_ends_total{vgpu=\"b\"} 0",
+    ] {
+        assert!(metrics.lines().any(|line| line == sample), "{sample} is missing in\n{metrics}");
+    }
+    // One that is stopped keeps no other back, and says nothing.
+    let (worker, _) = workers.of("a").unwrap();
+    kill_process(worker, Signal::STOP).unwrap();
+    let status = served.ask(&["status"]);
+    assert_eq!(status["vgpus"][0]["error"], "its process does not answer");
+    assert_eq!(status["vgpus"][1]["vm_connected"], true);
+    until("its silence in metrics", || scrape(served).contains("campanile_responds{vgpu=\"a\"} 0"));
+    kill_process(worker, Signal::CONT).unwrap();
+    until("its answer", || served.ask(&["status"])["vgpus"][0]["error"].is_null());
+}
+
+#[test]
+fn cont_24_vgpus_come_and_go_with_their_workers() {
+    let workers = Workers::begin(&two());
+    let served = &workers.served;
+    let (_vm, device) = device(&workers, "b");
+    let added = served.ask(&["vgpu", "add", &workers.spec("c")]);
+    assert_eq!((&added["vgpu"], &added["vram_bytes"]), (&json!("c"), &json!(64 << 20)));
+    fill(&Device::open(connect(served, "c").open("test").unwrap()).unwrap(), 1, true).unwrap();
+    assert!(workers.refused(&["vgpu", "add", &workers.spec("c")]).contains("another vGPU has this name"));
+    let same_socket = workers.spec("c").replace("name=c", "name=d");
+    assert!(workers.refused(&["vgpu", "add", &same_socket]).contains("is the one of vGPU c, too"));
+    let nowhere = "name=d,socket=/no/such/folder/d.sock,vram=64M";
+    assert!(
+        workers.refused(&["vgpu", "add", nowhere]).contains("vGPU d: its worker has ended before it served")
+    );
+    assert_eq!(workers.all().len(), 3);
+    let (worker, keeper) = workers.of("c").unwrap();
+    assert!(workers.refused(&["vgpu", "remove", "b"]).contains("a VM has it"));
+    served.ask(&["vgpu", "remove", "c", "--force"]);
+    for pid in [worker, keeper] {
+        assert!(!processes(&served.folder).contains(&pid.as_raw_nonzero().get()));
+    }
+    // The file says otherwise: b has a VM, and stays.
+    served.folder.write(
+        "campanile.toml",
+        &format!("{QUIET}{WORKERS}{}{}", table("b", "weight = 300\n"), table("e", "")),
+    );
+    let reloaded = served.ask(&["reload"]);
+    assert_eq!(reloaded["changed"], json!(["vGPU a: it is gone", "vGPU b: weight", "vGPU e: it is new"]));
+    assert_eq!(reloaded["failed"], json!([]));
+    let names: Vec<String> = workers.all().into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["b", "e"]);
+    served.folder.write("campanile.toml", &format!("{QUIET}{WORKERS}{}", table("e", "")));
+    let reloaded = served.ask(&["reload"]);
+    assert!(reloaded["failed"][0].as_str().unwrap().contains("vGPU b: a VM has it"), "{reloaded}");
+    assert_eq!(workers.all().len(), 2);
+    served.folder.write("campanile.toml", "nonsense = 1\n");
+    assert!(workers.refused(&["reload"]).contains("nothing was changed"));
+    // Nothing comes where no VM is taken.
+    let drained = served.ask(&["drain"]);
+    assert_eq!((&drained["drained"], &drained["vms"][0]["vgpu"]), (&json!(true), &json!("b")));
+    assert_eq!(served.ask(&["status"])["drained"], true);
+    assert!(workers.refused(&["vgpu", "add", &workers.spec("f")]).contains("drain"));
+    fill(&device, 2, true).unwrap();
+}
+
+#[test]
+fn cont_22_a_schedule_that_is_killed_is_started_again() {
+    let workers = Workers::begin(&two());
+    let (_vm, device) = device(&workers, "a");
+    let is_schedule = |pid: &i32| {
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(b"schedule"))
+    };
+    let schedule = || workers.processes().into_iter().find(is_schedule);
+    let before = schedule().unwrap();
+    kill_process(Pid::from_raw(before).unwrap(), Signal::KILL).unwrap();
+    until("the next", || schedule().is_some_and(|now| now != before));
+    fill(&device, 2, true).unwrap();
+}
+
+#[test]
+fn cont_22_a_keeper_that_is_killed_leaves_its_worker_and_both_are_started_again_when_that_has_ended() {
+    let workers = Workers::begin(&two());
+    let (_vm, device) = device(&workers, "a");
+    let (worker, keeper) = workers.of("a").unwrap();
+    kill_process(keeper, Signal::KILL).unwrap();
+    fill(&device, 2, true).unwrap();
+    kill_process(worker, Signal::KILL).unwrap();
+    until("the next keeper", || workers.of("a").is_some_and(|(_, now)| now != keeper));
+    let vm = connect(&workers.served, "a");
+    fill(&Device::open(vm.open("test").unwrap()).unwrap(), 3, true).unwrap();
+}
+
+#[test]
+fn what_cannot_be_with_workers_is_refused_in_words_that_name_it() {
+    let workers = Workers::begin(&two());
+    let config = workers.served.folder.config();
+    let output = campanile(&["serve", "--config", &config]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let pid = workers.served.pid();
+    assert!(said.contains(&format!("/workers: process {pid} has it")), "{said}");
+
+    let folder = Folder::with("");
+    let refused = |config: &str| {
+        folder.write("campanile.toml", config);
+        let output = campanile(&["serve", "--config", &folder.config()]);
+        assert!(!output.status.success(), "{config}");
+        assert_eq!(processes(&folder), BTreeSet::new());
+        text(&output.stderr)
+    };
+    let with = |more: &str| format!("{QUIET}{WORKERS}{more}{}", table("a", ""));
+    let said = refused(&with("vram-total = \"1G\"\n"));
+    assert!(
+        said.contains("--vram-total") && said.contains("--workers") && said.contains("campanile.toml:"),
+        "{said}"
+    );
+    let said = refused(&with("migrate-listen = \"unix:@/m\"\n"));
+    assert!(said.contains("--migrate-listen") && said.contains("campanile.toml:"), "{said}");
+    let said = refused(&format!("{QUIET}{WORKERS}{}", table("a", "weight = 5000000\n")));
+    assert!(said.contains("weight") && said.contains("campanile.toml:"), "{said}");
+    let long = "ä".repeat(30);
+    let said = refused(&format!("{QUIET}{WORKERS}{}", table(&long, "").replace(&format!("@/{long}"), "@/a")));
+    assert!(said.contains("--workers: ") && said.contains("107 are possible for a socket"), "{said}");
+    // A worker that cannot serve ends all of them, with what it says.
+    let said = refused(&format!(
+        "{QUIET}{WORKERS}{}{}",
+        table("a", ""),
+        table("b", "").replace("@/b", "/no/such/folder/b")
+    ));
+    assert!(
+        said.contains("/no/such/folder/b.sock")
+            && said.contains("vGPU b: its worker has ended before it served"),
+        "{said}"
+    );
+    fs::set_permissions(folder.file("workers"), PermissionsExt::from_mode(0o777)).unwrap();
+    let said = refused(&with(""));
+    assert!(said.contains("/workers: it is of user") && said.contains("mode 777"), "{said}");
+}
