@@ -19,7 +19,8 @@ export CARGO_INCREMENTAL=0
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+loom=
+trap 'if [ -n "$loom" ]; then pkill --parent "$loom" || true; fi; rm -rf "$scratch"' EXIT
 results=$scratch/results
 touch "$results" "$scratch/remarks"
 failed_stages=()
@@ -94,8 +95,9 @@ counted() {
     return "$verdict"
 }
 
-# NAME=VALUE, for the tests that `tested` runs.
+# NAME=VALUE, for the tests that `tested` runs; what they are run by.
 test_environment=()
+nicely=()
 
 # Tests wait for about a third of their time, for processes and time limits.
 test_threads=$((($(nproc) * 3 + 1) / 2))
@@ -107,11 +109,24 @@ all_but() { printf 'all()' && sed -n 's/^[a-z].*/ - test(=&)/p' "$1" | tr -d '\n
 # results of different modes do not stand in for one another. What the array
 # test_environment holds is set for nextest alone.
 tested() {
-    local mode=$1 verdict=0 report=$PWD/target/nextest/ci/junit.xml
+    local mode=$1 verdict=0
     shift
+    run_tests "$@" || verdict=$?
+    recorded "$mode" || verdict=1
+    return "$verdict"
+}
+
+# Where nextest writes what became of each test.
+report=$PWD/target/nextest/ci/junit.xml
+
+run_tests() {
     rm -f "$report"
-    env "${test_environment[@]}" cargo nextest run --profile ci --test-threads "$test_threads" "$@" || verdict=$?
-    # Without a report nothing ran.
+    env "${test_environment[@]}" "${nicely[@]}" cargo nextest run --profile ci --test-threads "$test_threads" "$@"
+}
+
+# Keeps what the last run of tests has reported; fails where that was none.
+recorded() {
+    local mode=$1 verdict=0
     [ -f "$report" ] || return 1
     cargo ci record "$mode" "$report" | tee "$scratch/recorded" || verdict=1
     grep ' passed; ' "$scratch/recorded" >>"$results" || verdict=1
@@ -119,9 +134,22 @@ tested() {
     return "$verdict"
 }
 
-loom() {
+# Begins loom's tests, built apart from all else, beside the build, which leaves one of two CPUs idle for its last minutes.
+begin_loom() {
     local test_environment=("RUSTFLAGS=--cfg loom" LOOM_MAX_PREEMPTIONS=3 "CARGO_TARGET_DIR=$target/loom")
-    tested loom --package campanile-protocol --release --lib loom
+    local nicely=(nice -n 10) test_threads=1
+    run_tests --package campanile-protocol --release --lib loom >"$scratch/loom" 2>&1 &
+    loom=$!
+}
+
+# Waits for them.
+end_loom() {
+    local verdict=0
+    wait "$loom" || verdict=$?
+    loom=
+    cat "$scratch/loom"
+    recorded loom || verdict=1
+    return "$verdict"
 }
 
 # What ci/test runs, with the tests of an expression of nextest's. Fails, after the last lines, where nothing could be built.
@@ -134,13 +162,14 @@ short_stages() {
     . ci/tool.sh
     cargo nextest --version >/dev/null 2>&1 || stage nextest tool cargo-nextest 0.9.143 || { sum_up || true; exit 1; }
 
+    begin_loom
     stage build cargo build --workspace --all-targets || { sum_up || true; exit 1; }
     stage checks cargo ci all || true
     cargo ci results
+    stage loom end_loom || true
     stage test tested default --workspace -E "$tests" || true
     # Examples in documentation, which nextest leaves to cargo.
     stage examples counted cargo test --workspace --doc || true
-    stage loom loom || true
     stage conformance cargo ci conformance --strict || true
 }
 

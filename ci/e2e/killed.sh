@@ -1,13 +1,18 @@
 # shellcheck shell=bash
 # A daemon that is killed under a running guest, and the one that its keeper starts then, for ci/e2e-qemu-migrate to source:
-# `campanile serve --respawn`.
+# `campanile serve --respawn`, and `--workers`.
 
 # How often in a row.
 readonly kills=${CAMPANILE_KILLS:-3}
 
-# The process that serves, which its keeper may have started.
+# The process that serves, which its keeper may have started: the daemon, or the first of `workers`.
+server=daemon
+
 #   serving DAEMON
-serving() { "$campanile" ctl --control "$scratch/$1.control" --json status 2>/dev/null | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' | head -n 1; }
+serving() {
+    "$campanile" ctl --control "$scratch/$1.control" --json status 2>/dev/null |
+        sed -n "/^  \"$server\":/,\$ s/.*\"pid\": *\([0-9]*\).*/\1/p" | head -n 1
+}
 
 # Whether another process serves than that one.
 #   serves_other DAEMON PID
@@ -42,6 +47,27 @@ killed_gpu() {
     CAMPANILE_SERVE="${CAMPANILE_SERVE:-} --respawn" serve_gpu a && vm_start_replug m0 a
     vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
     killed_often gpu && kernel_is_content
+}
+
+# A worker is killed as a daemon is; and then what has started it, under a program that goes on.
+killed_workers() {
+    local server=workers CAMPANILE_SERVE="${CAMPANILE_SERVE:-} --workers $scratch/workers" before
+    serve_gpu a && vm_start_replug m0 a
+    vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
+    killed_often workers || return 1
+    guest m0 30 'rm -f done begun; (steady done begun; echo "ended $?") >steady 2>&1 </dev/null & until [ -e begun ] || grep -q ^ended steady; do usleep 20000; done; [ -e begun ]' ||
+        { fail "workers: a program gets a device" "$output"; return 1; }
+    before=$(serving a)
+    daemon_stop a KILL
+    serve_gpu a && until_holds 20 '[ -n "$(serving a)" ]'
+    local claim="workers: what has started them is killed, and the next one finds the worker, whose program goes on"
+    if [ "$(serving a)" = "$before" ] &&
+        guest m0 30 'touch done; until grep -q ^ended steady; do usleep 20000; done; cat steady; grep -q "^ended 0" steady'; then
+        pass "$claim"
+    else
+        fail "$claim" "process $before, now $(serving a); $output; $(tail -n 5 "$scratch/a.log")"
+    fi
+    kernel_is_content
 }
 
 killed_fs() {

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod config;
 pub mod confine;
 pub mod fd_store;
+pub mod file_lock;
 pub mod frontend;
 pub mod guest_ram;
 pub mod host;

@@ -3,9 +3,9 @@
 use anyhow::Context;
 
 use super::args::ServeArguments;
+use crate::file_lock::FileLock;
 use crate::operator::http::address::Address;
 use crate::workers::folder::Folder;
-use crate::workers::folder::Lock;
 
 /// What a worker is, of all that is said: where it is asked, and who keeps it, are the affair of what has started it.
 pub(super) fn narrow(arguments: &mut ServeArguments) {
@@ -31,10 +31,10 @@ pub(super) fn narrow(arguments: &mut ServeArguments) {
 ///
 /// # Errors
 /// There is another one.
-pub(super) fn lock(arguments: &ServeArguments) -> anyhow::Result<Option<Lock>> {
+pub(super) fn lock(arguments: &ServeArguments) -> anyhow::Result<Option<FileLock>> {
     let (Some(vgpu), Some(folder)) = (&arguments.processes.worker, &arguments.processes.workers) else {
         return Ok(None);
     };
-    let locked = Folder::new(folder).lock_worker(vgpu);
+    let locked = FileLock::take(&Folder::new(folder).keeper(vgpu));
     Ok(Some(locked.with_context(|| format!("the worker of vGPU {vgpu}"))?))
 }

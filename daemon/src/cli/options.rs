@@ -1,6 +1,5 @@
 //! What a command line of `campanile serve` and its files come to.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::host::options::HostOptions;
 use crate::host::options::Scheduling;
 use crate::host::options::VgpuOptions;
 use crate::migration::settings::Settings;
+use crate::operator::socket::Answered;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
 
 /// What engine processes are started from: the executable that this process was started from. The two speak without versions,
@@ -54,6 +54,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
             vulkan_devices: engine.vulkan_device.clone().unwrap_or_default(),
             profile: engine.gpu_profile,
             program: engine_program(engine)?,
+            findings: None,
         },
         timeouts: engine.tdr.timeouts(),
         policy: engine.tdr.policy(),
@@ -63,7 +64,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         state_dir: engine.state_dir.clone(),
         window: !engine.no_window,
         control: None,
-        control_users: BTreeSet::new(),
+        control_users: Answered::default(),
         status: None,
         metrics: None,
         web: None,
@@ -76,11 +77,17 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
 
 /// The vGPUs of a command line and its files.
 pub fn vgpus(configured: &Configured) -> Vec<VgpuOptions> {
+    let worker = configured.arguments.processes.worker.as_ref();
+    let all = all_vgpus(configured).into_iter();
+    all.filter(|vgpu| worker.is_none_or(|name| *name == vgpu.name)).collect()
+}
+
+/// The same, those of other workers, too.
+pub fn all_vgpus(configured: &Configured) -> Vec<VgpuOptions> {
     let arguments = &configured.arguments;
     let single = arguments.socket.as_ref().zip(arguments.vram);
     let single = single.map(|(socket, vram)| VgpuOptions::new("vgpu0".to_owned(), socket.clone(), vram));
-    let all = configured.vgpus().into_iter().chain(single);
-    all.filter(|vgpu| arguments.processes.worker.as_ref().is_none_or(|name| *name == vgpu.name)).collect()
+    configured.vgpus().into_iter().chain(single).collect()
 }
 
 /// What a command line and its files come to; what limits engines (cgroups, users) is not settled yet.
@@ -98,8 +105,12 @@ pub fn serve_options(configured: &Configured) -> anyhow::Result<HostOptions> {
     let migration = configured.at("migrate-cert", migration)?;
     let users: Result<_, String> = arguments.control_user.iter().map(|name| find_user(name)).collect();
     let users = users.map_err(|why| anyhow::anyhow!("control-user: {why}"));
-    let control_users = configured.at("control-user", users)?;
+    let users = Answered::Users(configured.at("control-user", users)?);
+    // Other workers are of the same user.
+    let control_users = arguments.processes.starter().map_or(users, Answered::HolderOf);
+    let engines = EngineOptions { findings: arguments.processes.findings(), ..options.engines };
     Ok(HostOptions {
+        engines,
         vram_total: arguments.vram_total,
         vm_budget: arguments.vm_budget,
         scheduling: Scheduling { broker: arguments.schedule.clone(), ..options.scheduling },

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::workers::folder::Folder;
+
 /// Whether the process that is started serves itself.
 #[derive(Debug, Clone, Args)]
 pub struct ProcessArguments {
@@ -18,4 +20,22 @@ pub struct ProcessArguments {
     /// Be the process of this vGPU.
     #[arg(long, value_name = "NAME", hide = true)]
     pub worker: Option<String>,
+}
+
+impl ProcessArguments {
+    /// Where a worker finds what those before it have found of the machine.
+    pub fn findings(&self) -> Option<PathBuf> {
+        Some(self.folder()?.findings())
+    }
+
+    /// The file that what has started this worker has locked.
+    pub fn starter(&self) -> Option<PathBuf> {
+        Some(self.folder()?.starter())
+    }
+
+    /// The folder of a worker.
+    fn folder(&self) -> Option<Folder> {
+        let (folder, _) = self.workers.as_ref().zip(self.worker.as_ref())?;
+        Some(Folder::new(folder))
+    }
 }

@@ -17,6 +17,7 @@ use super::configured;
 use super::configured::Configured;
 use super::exit::DaemonEnded;
 use super::narrowed;
+use super::options::all_vgpus;
 use super::options::serve_options;
 use super::reload::Reread;
 use super::workers;
@@ -36,9 +37,16 @@ use crate::service_manager;
 fn held_options(configured: &Configured) -> anyhow::Result<HostOptions> {
     let Configured { arguments, .. } = configured;
     let options = serve_options(configured)?;
-    let sockets: Vec<&Path> = options.vgpus.iter().map(|vgpu| vgpu.socket.as_path()).collect();
+    // Workers choose users as one daemon does for all.
+    let all = all_vgpus(configured);
+    let sockets: Vec<&Path> = all.iter().map(|vgpu| vgpu.socket.as_path()).collect();
     let holding = arguments.holding.holding(&sockets, arguments.user.is_some());
-    let holding = configured.at("engine-user", holding)?;
+    let mut holding = configured.at("engine-user", holding)?;
+    if let Some(name) = &arguments.processes.worker
+        && let Some(index) = all.iter().position(|vgpu| vgpu.name == *name)
+    {
+        holding.accounts = holding.accounts.only(index);
+    }
     Ok(HostOptions { holding, ..options })
 }
 

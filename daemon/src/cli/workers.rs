@@ -18,7 +18,9 @@ use super::args::ServeArguments;
 use super::configured::Configured;
 use super::options::serve_options;
 use super::reload::Reread;
+use crate::confine::Confinement;
 use crate::confine::identity::Identity;
+use crate::confine::privileges;
 use crate::host::check::objections;
 use crate::service_manager;
 use crate::workers::folder::Folder;
@@ -34,6 +36,7 @@ pub(super) fn run(line: Vec<OsString>, configured: &Configured, folder: &Path) -
         );
     }
     service_manager::open();
+    let program = env::current_exe().context("finding this program")?;
     descriptors::close_all_on_exec().context("keeping descriptors from workers (Linux 5.11 or newer)")?;
     let arguments = &configured.arguments;
     arguments.log_level.set();
@@ -46,11 +49,14 @@ pub(super) fn run(line: Vec<OsString>, configured: &Configured, folder: &Path) -
     if let Some(why) = options.vgpus.iter().find_map(|vgpu| folder.objection(&vgpu.name)) {
         configured.at("workers", Err::<(), _>(anyhow::anyhow!("--workers: {why}")))?;
     }
+    if options.confinement == Confinement::On {
+        privileges::close_process()?;
+    }
     let identity = arguments.user.as_ref().map(Identity::find).transpose();
     let identity = configured.at("user", identity.map_err(Into::into))?;
     let config = configured.settings.file.as_ref().filter(|_| arguments.config.is_none());
     let plan = Plan {
-        program: env::current_exe().context("finding this program")?,
+        program,
         arguments: line.iter().skip(2).cloned().collect(),
         config: config.map(|file| file.to_path_buf()),
         schedule: arguments.schedule.is_none().then(|| schedule_arguments(&folder, arguments)),

@@ -37,6 +37,14 @@ pub fn confine_process(identity: Option<&Identity>) -> Result<(), ConfineError> 
         ),
         None => {}
     }
+    close_process()
+}
+
+/// Gives up new privileges, core dumps, and that other processes of its user look into it.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn close_process() -> Result<(), ConfineError> {
     rustix::thread::set_no_new_privs(true).map_err(ConfineError::of("giving up new privileges"))?;
     let no_core = Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(Resource::Core, no_core).map_err(ConfineError::of("giving up core dumps"))?;

@@ -104,6 +104,12 @@ impl Accounts {
         self.each.get(index).or(self.each.first()).cloned()
     }
 
+    /// The same where that vGPU alone is served.
+    #[must_use]
+    pub fn only(self, index: usize) -> Self {
+        Self { each: self.of_vgpu(index).into_iter().collect(), ..self }
+    }
+
     /// That of the engines of a vGPU that comes later, at this socket; none for the daemon's. `others` have those that are there.
     ///
     /// # Errors

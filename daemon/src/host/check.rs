@@ -188,7 +188,7 @@ fn of_daemon(options: &HostOptions, object: &mut impl FnMut(&'static str, String
         let bytes = options.vm_budget;
         object("vm-budget", format!("a budget of {bytes} bytes for each VM; 16M to 64G are possible"));
     }
-    if !options.control_users.is_empty() && options.control.is_none() {
+    if options.control_users.has_others() && options.control.is_none() {
         object("control-user", "control-user: there is no control socket; name one with control".to_owned());
     }
     if let Some(why) = options.holding.objection() {

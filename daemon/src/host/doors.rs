@@ -65,7 +65,11 @@ impl Doors {
 
 /// The file of the operator's socket. Where other users are to be answered any can connect, and the user of the connection decides.
 fn bind_control(path: &Path, options: &HostOptions) -> Result<Listener, SocketError> {
-    if options.control_users.is_empty() { Listener::bind_private(path) } else { Listener::bind_for_all(path) }
+    if options.control_users.has_others() {
+        Listener::bind_for_all(path)
+    } else {
+        Listener::bind_private(path)
+    }
 }
 
 fn control_access(options: &HostOptions) -> Access {

@@ -1,5 +1,6 @@
 //! What the operator asks for of engines.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
@@ -43,6 +44,8 @@ pub struct EngineOptions {
     pub profile: GpuProfile,
     /// What engines are started from.
     pub program: Program,
+    /// Where what was found of the machine is kept for the next process, if anywhere.
+    pub findings: Option<PathBuf>,
 }
 
 impl EngineOptions {
@@ -62,6 +65,7 @@ impl EngineOptions {
             vulkan_devices: VulkanDevices::default(),
             profile: GpuProfile::Host,
             program,
+            findings: None,
         }
     }
 }

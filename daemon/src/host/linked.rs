@@ -7,7 +7,7 @@ use campanile_protocol::named_profile::GpuProfile;
 use campanile_protocol::named_profile::lacks;
 use campanile_protocol::profile::Profile;
 
-use super::probe::probe_compute;
+use super::findings::Findings;
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::ComputeDevice;
 use crate::vgpu::vulkan_devices::VulkanDevices;
@@ -27,13 +27,13 @@ impl Machine {
     pub(super) fn find(
         (first, mut is_gpu): (Compute, bool),
         devices: &VulkanDevices,
-        program: &Program,
+        (program, findings): (&Program, &Findings),
         sandbox: bool,
     ) -> io::Result<(Self, bool)> {
         let mut others = Vec::new();
         if matches!(first, Compute::Available(_)) {
             for (adapter, name) in devices.others() {
-                match probe_compute(program, Some(name.to_owned()), sandbox)? {
+                match findings.compute(program, Some(name.to_owned()), sandbox)? {
                     (Compute::Available(device), computes_on_gpu) => {
                         is_gpu |= computes_on_gpu;
                         others.push((adapter, device));

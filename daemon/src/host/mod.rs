@@ -16,6 +16,7 @@ mod drain;
 mod endpoints;
 pub mod engines;
 pub mod error;
+mod findings;
 mod ground;
 pub(crate) mod heartbeat;
 pub mod holding;

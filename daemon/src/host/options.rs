@@ -1,6 +1,5 @@
 //! What the operator asks for.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +19,7 @@ use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
 use crate::migration::settings::Settings as MigrationSettings;
 use crate::operator::http::address::Address;
+use crate::operator::socket::Answered;
 use crate::sched::awake::CpuLatency;
 use crate::sched::share::Share;
 use crate::vgpu::memory::vidmm::quota::Quota;
@@ -143,8 +143,8 @@ pub struct HostOptions {
     pub window: bool,
     /// Where the operator's socket is, if there is one.
     pub control: Option<PathBuf>,
-    /// Users that the operator's socket answers, beside root and the daemon's own.
-    pub control_users: BTreeSet<u32>,
+    /// Who is answered there.
+    pub control_users: Answered,
     /// Where the socket for looking only is, if there is one.
     pub status: Option<PathBuf>,
     /// Where metrics are served, if they are.
@@ -187,7 +187,7 @@ impl HostOptions {
             state_dir: None,
             window: true,
             control: None,
-            control_users: BTreeSet::new(),
+            control_users: Answered::default(),
             status: None,
             metrics: None,
             web: None,

@@ -17,6 +17,7 @@ use super::check::check_live_migration;
 use super::doors::Doors;
 use super::endpoints::open_door;
 use super::error::HostError;
+use super::findings::Findings;
 use super::ground::Ground;
 use super::heartbeat::Heartbeat;
 use super::holding::Holding;
@@ -25,7 +26,6 @@ use super::local_choice::LocalPlace;
 use super::local_memory::decide;
 use super::options::HostOptions;
 use super::premises::Premises;
-use super::probe::probe_compute;
 use super::recovery;
 use super::schedule::start_heartbeat;
 use super::schedule::start_schedule;
@@ -86,7 +86,7 @@ pub fn open_awake(options: &HostOptions) -> Result<Awake, HostError> {
     // A broker keeps them awake for all.
     let has_realtime = options.has_realtime() && options.scheduling.broker.is_none();
     let cpu_latency = options.scheduling.cpu_latency;
-    if !has_realtime && matches!(cpu_latency, CpuLatency::Micros(_)) {
+    if options.scheduling.broker.is_none() && !has_realtime && matches!(cpu_latency, CpuLatency::Micros(_)) {
         log::warn!("--cpu-latency: no vGPU has bands=realtime, so nothing is asked of the CPUs");
     }
     Ok(if has_realtime { Awake::open(cpu_latency)? } else { Awake::off() })
@@ -121,10 +121,12 @@ impl Host {
             peering: peering(options.migration.peer.as_ref()),
         };
         let reach = |role| Reach::of(role, setting);
-        let (probed, holding) = settle_accounts(&options);
+        let findings = Findings::open(options.engines.findings.as_deref());
+        let (probed, holding) = settle_accounts(&options, &findings);
         let probe = probe_program(&options, &holding);
         let devices = &options.engines.vulkan_devices;
-        let (machine, computes_on_gpu) = Machine::find(probed?, devices, &probe, options.engines.sandbox)?;
+        let (machine, computes_on_gpu) =
+            Machine::find(probed?, devices, (&probe, &findings), options.engines.sandbox)?;
         let schedule = start_schedule(&options, &machine, &confiner, &reach(Role::Turns), awake)?;
         let heartbeat = start_heartbeat(&confiner, &schedule)?;
         machine.devices().for_each(|device| log::info!("compute node: {}", device.name));
@@ -136,7 +138,7 @@ impl Host {
             log::info!("local memory is the device's own");
         }
         let is_by_device = computes_on_gpu || local == LocalPlace::Device;
-        let tracking = options.tracking.decide(&probe, options.engines.sandbox, is_by_device)?;
+        let tracking = options.tracking.decide((&probe, &findings), options.engines.sandbox, is_by_device)?;
         log::info!("writes to video memory: tracking is {tracking}");
         check_live_migration(&options, tracking)?;
         let folder = options.state_dir.as_deref().map(|path| {
@@ -232,11 +234,11 @@ fn probe_program(options: &HostOptions, holding: &Holding) -> Program {
 }
 
 /// What this machine computes, and whether on a GPU; and how engines are held for that.
-fn settle_accounts(options: &HostOptions) -> (io::Result<(Compute, bool)>, Holding) {
+fn settle_accounts(options: &HostOptions, findings: &Findings) -> (io::Result<(Compute, bool)>, Holding) {
     let with = |accounts: &Accounts| Holding { accounts: accounts.clone(), ..options.holding.clone() };
     let start = |accounts: &Accounts| {
         let program = probe_program(options, &with(accounts));
-        probe_compute(
+        findings.compute(
             &program,
             options.engines.vulkan_devices.of(0).map(str::to_owned),
             options.engines.sandbox,

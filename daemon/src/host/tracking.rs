@@ -8,7 +8,7 @@ use campanile_host_gpu::adapter::program::Program;
 use campanile_host_gpu::dirty::method::Method;
 use campanile_host_gpu::dirty::method::NoSuchMethod;
 
-use super::probe::probe_tracking;
+use super::findings::Findings;
 
 /// What the operator says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,13 +42,18 @@ impl TrackingChoice {
     ///
     /// # Errors
     /// `Unsupported`, with the reason, where what the operator wants does not work here; no engine could be started.
-    pub fn decide(self, program: &Program, sandbox: bool, is_by_device: bool) -> io::Result<Method> {
+    pub(super) fn decide(
+        self,
+        (program, findings): (&Program, &Findings),
+        sandbox: bool,
+        is_by_device: bool,
+    ) -> io::Result<Method> {
         let unsupported = |reason: String| io::Error::new(io::ErrorKind::Unsupported, reason);
         let probe = || {
             if is_by_device {
                 return Ok(Err("the device writes to memory by itself, which no process notes".to_owned()));
             }
-            probe_tracking(program, sandbox)
+            findings.tracking(program, sandbox)
         };
         match self {
             Self::Fixed(Method::WriteProtect) => match probe()? {

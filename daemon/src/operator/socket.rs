@@ -33,6 +33,7 @@ use super::line::Lines;
 use super::line::MAX_LINE;
 use super::verb::Verb;
 use crate::caller::Caller;
+use crate::file_lock::holder;
 use crate::listener::Listener;
 use crate::listener::SocketError;
 use crate::vgpu::objects::spans::TARGET;
@@ -49,10 +50,53 @@ const LOGGED: usize = 1024;
 /// What may be asked through a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Everything, by root, the daemon's own user, and these.
-    Control(BTreeSet<u32>),
+    /// Everything, by those.
+    Control(Answered),
     /// What changes nothing, by all that the mode of its file lets in.
     Status,
+}
+
+/// Who is answered at a control socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answered {
+    /// Root, the daemon's own user, and these.
+    Users(BTreeSet<u32>),
+    /// The process that has locked this file, and no other of any user: what has started this daemon, as one of several.
+    HolderOf(PathBuf),
+}
+
+impl Default for Answered {
+    fn default() -> Self {
+        Self::Users(BTreeSet::new())
+    }
+}
+
+impl Answered {
+    /// Whether users are answered that could not open a file of this one's.
+    pub fn has_others(&self) -> bool {
+        matches!(self, Self::Users(users) if !users.is_empty())
+    }
+
+    fn objection(&self, caller: Caller) -> Option<String> {
+        match self {
+            Self::Users(users) => {
+                let answered: BTreeSet<u32> = users.iter().copied().chain([0, geteuid().as_raw()]).collect();
+                if answered.contains(&caller.user) {
+                    return None;
+                }
+                let answered: Vec<String> = answered.iter().map(u32::to_string).collect();
+                Some(format!("this socket answers the users {}, and not {caller}", answered.join(", ")))
+            }
+            Self::HolderOf(file) => {
+                let holder = holder(file).ok().flatten().map(|pid| pid.as_raw_nonzero().get());
+                if holder.is_some_and(|pid| pid == caller.process) {
+                    return None;
+                }
+                let file = file.display();
+                Some(format!("this socket answers the process that has locked {file}, and not {caller}"))
+            }
+        }
+    }
 }
 
 impl Access {
@@ -66,13 +110,10 @@ impl Access {
 
     /// Why it does not answer this process, if it does not.
     fn objection(&self, caller: Caller) -> Option<String> {
-        let Self::Control(users) = self else { return None };
-        let answered: BTreeSet<u32> = users.iter().copied().chain([0, geteuid().as_raw()]).collect();
-        if answered.contains(&caller.user) {
-            return None;
+        match self {
+            Self::Control(answered) => answered.objection(caller),
+            Self::Status => None,
         }
-        let answered: Vec<String> = answered.iter().map(u32::to_string).collect();
-        Some(format!("this socket answers the users {}, and not {caller}", answered.join(", ")))
     }
 }
 
@@ -106,7 +147,7 @@ impl ControlSocket {
     /// # Errors
     /// The name is taken, or a thread or descriptor cannot be had.
     pub fn spawn(path: &Path, handler: impl Console + 'static) -> Result<Self, SocketError> {
-        Self::serve(Listener::bind_private(path)?, Arc::new(handler), Access::Control(BTreeSet::new()))
+        Self::serve(Listener::bind_private(path)?, Arc::new(handler), Access::Control(Answered::default()))
     }
 
     /// As [`Self::spawn`], on a socket that is there.
@@ -229,7 +270,7 @@ fn end(client: Client) {
 /// What the streams say.
 pub fn serve(input: impl Read, output: impl Write, handler: &dyn Console) -> io::Result<()> {
     let root = Caller { user: 0, process: 0 };
-    serve_for((&Access::Control(BTreeSet::new()), root), input, output, handler)
+    serve_for((&Access::Control(Answered::default()), root), input, output, handler)
 }
 
 fn serve_for(
@@ -327,6 +368,7 @@ mod tests {
     use rustix::process::geteuid;
 
     use super::Access;
+    use super::Answered;
     use super::Caller;
     use super::LOGGED;
     use super::Reply;
@@ -338,7 +380,7 @@ mod tests {
     #[test]
     fn a_control_socket_answers_root_its_own_user_and_those_that_are_listed() {
         let own = geteuid().as_raw();
-        let access = Access::Control(BTreeSet::from([own + 7, 0]));
+        let access = Access::Control(Answered::Users(BTreeSet::from([own + 7, 0])));
         let objection = |user| access.objection(Caller { user, process: 9 });
         assert_eq!([0, own, own + 7].map(objection), [None, None, None]);
         let why = objection(own + 8).unwrap();
@@ -346,6 +388,18 @@ mod tests {
         let expected = format!("the users 0, {others}{}, and not uid {}, pid 9", own + 7, own + 8);
         assert_eq!(why, format!("this socket answers {expected}"));
         assert_eq!(Access::Status.objection(Caller { user: own + 8, process: 9 }), None);
+    }
+
+    #[test]
+    fn one_of_several_daemons_answers_the_process_that_has_the_lock_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let access = Access::Control(Answered::HolderOf(path.clone()));
+        let objects = |process| access.objection(Caller { user: 0, process }).is_some();
+        assert!(objects(1) && objects(0), "there is no such file");
+        // Of a lock of one's own the kernel says that there is none.
+        let _own = crate::file_lock::FileLock::take(&path).unwrap();
+        assert!(objects(i32::try_from(std::process::id()).unwrap()));
     }
 
     #[test]

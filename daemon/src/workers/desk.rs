@@ -14,11 +14,14 @@ use crate::operator::client;
 use crate::operator::client::ClientError;
 use crate::operator::verb::Verb;
 
+/// Bytes of the longest answer: all that engines remember of what they ran.
+const LONGEST: usize = 8 << 20;
+
 /// What a worker is asked.
 #[derive(Debug, Clone)]
 pub enum Question {
-    /// A command of the operator's, at its control socket.
-    Verb(PathBuf, Verb),
+    /// A command of the operator's, at its control socket, which it has so long to carry out.
+    Verb(PathBuf, Verb, Duration),
     /// Its metrics, at this socket.
     Metrics(PathBuf),
 }
@@ -67,8 +70,8 @@ impl Desk {
     }
 
     /// Asks all at once. Each answer, in the order of the questions; what a worker has not said in time is an error.
-    pub fn ask(&self, questions: Vec<Question>, limit: Option<Duration>) -> Vec<Result<Answer, String>> {
-        let ends = limit.map(|limit| Instant::now() + limit);
+    pub fn ask(&self, questions: Vec<Question>, limit: Duration) -> Vec<Result<Answer, String>> {
+        let ends = Instant::now() + limit;
         let put = |question| {
             let (answer, answers) = mpsc::channel();
             let _over = self.0.send(Job { question, answer });
@@ -79,20 +82,15 @@ impl Desk {
     }
 }
 
-fn next(answers: &Receiver<Result<Answer, String>>, ends: Option<Instant>) -> Result<Answer, String> {
-    let answered = match ends {
-        None => answers.recv().map_err(|_none| ()),
-        Some(ends) => {
-            answers.recv_timeout(ends.saturating_duration_since(Instant::now())).map_err(|_late| ())
-        }
-    };
-    answered.unwrap_or_else(|()| Err("its process does not answer".to_owned()))
+fn next(answers: &Receiver<Result<Answer, String>>, ends: Instant) -> Result<Answer, String> {
+    let left = ends.saturating_duration_since(Instant::now());
+    answers.recv_timeout(left).unwrap_or_else(|_late| Err("its process does not answer".to_owned()))
 }
 
 fn answer_of(question: &Question) -> Result<Answer, String> {
     match question {
-        Question::Verb(path, verb) => {
-            client::ask(path, verb).map(Answer::Value).map_err(|error| match error {
+        Question::Verb(path, verb, limit) => {
+            client::ask_within(path, verb, *limit, LONGEST).map(Answer::Value).map_err(|error| match error {
                 ClientError::Refused(why) => why,
                 ClientError::Connect { source, .. } => format!("its process does not answer: {source}"),
                 ClientError::Exchange(source) => format!("its process does not answer: {source}"),
@@ -120,6 +118,8 @@ mod tests {
     use super::Question;
     use crate::operator::verb::Verb;
 
+    const NEVER: Duration = Duration::from_secs(60);
+
     /// Answers one command with these words.
     fn worker(path: &Path, words: &'static str) {
         let listener = UnixListener::bind(path).unwrap();
@@ -140,8 +140,8 @@ mod tests {
         worker(&at("refuses"), "{\"ok\":false,\"error\":\"no such thing\"}\n");
         worker(&at("wrong"), "[]\n");
         let names = ["silent", "gone", "well", "refuses", "wrong"];
-        let questions = names.map(|name| Question::Verb(at(name), Verb::Status)).into();
-        let mut answers = Desk::start().unwrap().ask(questions, Some(Duration::from_secs(2))).into_iter();
+        let questions = names.map(|name| Question::Verb(at(name), Verb::Status, NEVER)).into();
+        let mut answers = Desk::start().unwrap().ask(questions, Duration::from_secs(2)).into_iter();
         assert_eq!(answers.next().unwrap(), Err("its process does not answer".to_owned()));
         assert!(answers.next().unwrap().unwrap_err().contains("No such file"));
         assert_eq!(answers.next().unwrap(), Ok(Answer::Value(json!({ "a": 1 }))));

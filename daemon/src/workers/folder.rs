@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `lock` | the process of `--workers` | there is one |
 //! | `schedule` | `campanile schedule` | turns between workers |
+//! | `findings` | the first worker | what the machine can do, so that those that follow need not ask |
+//! | `drained` | the process of `--workers` | no VM is taken |
 //! | `NAME.lock` | the keeper of a worker | there is one, and which process it is |
 //! | `NAME.control`, `NAME.metrics` | the worker | what the operator asks it |
 //! | `NAME.notify` | the process of `--workers` | the keeper says that the worker serves |
@@ -12,39 +14,33 @@
 use std::fs;
 use std::fs::File;
 use std::io;
+use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::OFlags;
 use rustix::fs::chown;
-use rustix::fs::fcntl_lock;
-use rustix::process::Flock;
-use rustix::process::FlockOffsetType;
-use rustix::process::FlockType;
-use rustix::process::Pid;
 use rustix::process::Uid;
-use rustix::process::fcntl_getlk;
 use rustix::process::geteuid;
 
 use crate::confine::cgroup::file_name;
+use crate::file_lock::holder;
 
 /// Bytes of the longest path of a socket (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
 /// What the files of made vGPUs end with.
 const MADE: &str = ".made";
+/// Bytes of the longest of them.
+const LONGEST: u64 = 64 << 10;
+/// What the files end with that keepers lock.
+const LOCK: &str = ".lock";
 
 /// The folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder(PathBuf);
-
-/// A lock that this process has until it ends, or drops it.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
-}
 
 impl Folder {
     /// The one of this path; nothing is looked at yet.
@@ -74,11 +70,10 @@ impl Folder {
         if !found.is_dir() {
             return Err(io::Error::other("it is no folder"));
         }
-        if mode & 0o022 != 0 || (owner != own && Some(owner) != user) {
+        if mode & 0o077 != 0 || (owner != own && Some(owner) != user) {
             let owner = owner.as_raw();
-            let why = format!(
-                "it is of user {owner} with mode {mode:o}; it must be this user's, and nothing that others write"
-            );
+            let why =
+                format!("it is of user {owner} with mode {mode:o}; it must be this user's alone (0700)");
             return Err(io::Error::other(why));
         }
         if let Some(user) = user.filter(|user| *user != owner) {
@@ -95,6 +90,11 @@ impl Folder {
     /// Where it says that it serves.
     pub fn schedule_notify(&self) -> PathBuf {
         self.0.join("schedule-notify")
+    }
+
+    /// What the first worker has found of the machine, for those that follow.
+    pub fn findings(&self) -> PathBuf {
+        self.0.join("findings")
     }
 
     /// The control socket of the worker of a vGPU.
@@ -118,39 +118,75 @@ impl Folder {
 
     /// What is wrong with the sockets of a vGPU here, if anything is.
     pub fn objection(&self, vgpu: &str) -> Option<String> {
-        let path = self.control(vgpu);
+        let longest = [self.control(vgpu), self.schedule_notify()];
+        let path = longest.into_iter().max_by_key(|path| path.as_os_str().len())?;
         let bytes = path.as_os_str().len();
         let which = path.display();
         (bytes > MAX_SOCKET_PATH)
             .then(|| format!("{which}: a path of {bytes} bytes; {MAX_SOCKET_PATH} are possible for a socket"))
     }
 
-    /// The lock of the process that starts workers here.
-    ///
-    /// # Errors
-    /// Another process has it: which; or the file cannot be made.
-    pub fn lock(&self) -> io::Result<Lock> {
-        lock(&self.0.join("lock"))
+    /// What the process that starts workers here has locked.
+    pub fn starter(&self) -> PathBuf {
+        self.0.join("lock")
     }
 
-    /// The lock of the keeper of a vGPU's worker.
-    ///
-    /// # Errors
-    /// As [`Self::lock`].
-    pub fn lock_worker(&self, vgpu: &str) -> io::Result<Lock> {
-        lock(&self.file(vgpu, ".lock"))
+    /// What the keeper of a vGPU's worker has locked.
+    pub fn keeper(&self, vgpu: &str) -> PathBuf {
+        self.file(vgpu, LOCK)
     }
 
-    /// The keeper of a vGPU's worker, if there is one.
+    /// The vGPUs whose workers have keepers.
     ///
     /// # Errors
-    /// It cannot be found out.
-    pub fn keeper(&self, vgpu: &str) -> io::Result<Option<Pid>> {
-        match File::options().read(true).write(true).open(self.file(vgpu, ".lock")) {
-            Ok(file) => holder(&file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+    /// The folder or a file cannot be read.
+    pub fn kept(&self) -> io::Result<Vec<String>> {
+        let mut all = Vec::new();
+        for path in self.files(LOCK)? {
+            let vgpu = path.file_stem().and_then(|name| name.to_str()).and_then(vgpu_of);
+            if let Some(vgpu) = vgpu
+                && holder(&path)?.is_some()
+            {
+                all.push(vgpu);
+            }
         }
+        Ok(all)
+    }
+
+    /// Whether no VM is taken.
+    pub fn is_drained(&self) -> bool {
+        self.drained().exists()
+    }
+
+    /// Notes whether no VM is taken.
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub fn set_drained(&self, is_drained: bool) -> io::Result<()> {
+        if is_drained {
+            return File::create(self.drained()).map(drop);
+        }
+        match fs::remove_file(self.drained()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn drained(&self) -> PathBuf {
+        self.0.join("drained")
+    }
+
+    /// The files that end so, in their order.
+    fn files(&self, ends: &str) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|its| its == &ends[1..]) {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
     }
 
     /// Notes a vGPU that the operator has made, in the words in which it was made.
@@ -169,15 +205,7 @@ impl Folder {
     /// # Errors
     /// The folder or a file cannot be read.
     pub fn made(&self) -> io::Result<Vec<String>> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.0)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|ends| ends == &MADE[1..]) {
-                files.push(path);
-            }
-        }
-        files.sort();
-        files.iter().map(fs::read_to_string).collect()
+        self.files(MADE)?.iter().map(read).collect()
     }
 
     /// A vGPU is gone for good: nothing of it stays but its lock, which may be another keeper's by now.
@@ -193,32 +221,28 @@ impl Folder {
     }
 }
 
-fn lock(path: &Path) -> io::Result<Lock> {
-    let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { _file: file }),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
-            let other = holder(&file)?;
-            let other = other.map_or_else(
-                || "another process".to_owned(),
-                |pid| format!("process {}", pid.as_raw_nonzero()),
-            );
-            Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{other} has it")))
-        }
-        Err(errno) => Err(errno.into()),
-    }
+/// The text of a file that this process has written.
+fn read(path: &PathBuf) -> io::Result<String> {
+    let mut text = String::new();
+    let no_symlink = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(no_symlink).open(path)?;
+    file.take(LONGEST).read_to_string(&mut text)?;
+    Ok(text)
 }
 
-/// The process that has a lock of all of a file.
-fn holder(file: &File) -> io::Result<Option<Pid>> {
-    let all = Flock {
-        start: 0,
-        length: 0,
-        pid: None,
-        typ: FlockType::WriteLock,
-        offset_type: FlockOffsetType::Set,
-    };
-    Ok(fcntl_getlk(file, &all)?.and_then(|found| found.pid))
+/// The name that a name of a file was made of.
+fn vgpu_of(name: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::new(), name);
+    while let Some(character) = rest.chars().next() {
+        if character == '%' {
+            bytes.push(u8::from_str_radix(rest.get(1..3)?, 16).ok()?);
+            rest = rest.get(3..)?;
+        } else {
+            bytes.extend(character.to_string().bytes());
+            rest = &rest[character.len_utf8()..];
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|vgpu| file_name(vgpu) == name)
 }
 
 #[cfg(test)]
@@ -227,6 +251,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::Folder;
+    use super::file_name;
+    use super::vgpu_of;
 
     #[test]
     fn names_of_vgpus_become_names_of_files_and_no_two_the_same() {
@@ -237,6 +263,8 @@ mod tests {
         assert_eq!(folder.objection("a"), None);
         let why = folder.objection(&"é".repeat(32)).unwrap();
         assert!(why.contains("a path of 207 bytes; 107 are possible"), "{why}");
+        let deep = Folder::new(format!("/{}", "d".repeat(92)).as_ref());
+        assert!(deep.objection("a").unwrap().contains("schedule-notify"));
     }
 
     #[test]
@@ -267,11 +295,26 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_no_process_has_is_taken_and_tells_of_no_keeper() {
+    fn a_name_is_found_by_its_file_and_no_other_file_is_one_of_a_vgpu() {
+        for name in ["a", "../x", "a b", "é", "100%", "A-1_b"] {
+            assert_eq!(vgpu_of(&file_name(name)).as_deref(), Some(name));
+        }
+        for wrong in ["a b", "%", "%2", "%zz", "%61", "é", "%ff"] {
+            assert_eq!(vgpu_of(wrong), None, "{wrong}");
+        }
         let outer = tempfile::tempdir().unwrap();
         let folder = Folder::new(outer.path());
-        assert_eq!(folder.keeper("a").unwrap(), None);
-        drop(folder.lock_worker("a").unwrap());
-        assert_eq!(folder.keeper("a").unwrap(), None);
+        fs::write(folder.keeper("a"), "").unwrap();
+        assert_eq!(folder.kept().unwrap(), [""; 0], "nothing has locked it");
+    }
+
+    #[test]
+    fn a_drain_is_noted_until_it_ends() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = Folder::new(outer.path());
+        for is_drained in [false, true, true, false, false] {
+            folder.set_drained(is_drained).unwrap();
+            assert_eq!(Folder::new(outer.path()).is_drained(), is_drained);
+        }
     }
 }

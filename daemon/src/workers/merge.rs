@@ -1,8 +1,13 @@
 //! Answers of all workers, put into one as a daemon with all these vGPUs gives it.
 
+use std::collections::HashSet;
+
 use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
+
+/// Entries of a list that a worker may say.
+const MOST: usize = 1024;
 
 /// What the worker of a vGPU has answered, or why it has not.
 #[derive(Debug)]
@@ -14,8 +19,13 @@ pub struct Answered {
 }
 
 impl Answered {
+    /// A list, of which only so much is looked at.
     fn list(&self, field: &str) -> &[Value] {
-        self.outcome.as_ref().ok().and_then(|answer| answer[field].as_array()).map_or(&[], Vec::as_slice)
+        self.outcome
+            .as_ref()
+            .ok()
+            .and_then(|answer| answer[field].as_array())
+            .map_or(&[], |list| &list[..list.len().min(MOST)])
     }
 
     fn number(&self, field: &str) -> u64 {
@@ -35,10 +45,16 @@ pub fn vgpus(answers: &[Answered]) -> Value {
     answers.iter().filter_map(of).collect()
 }
 
-/// The entries of these lists of all, a field each.
+/// The entries of these lists of all, a field each: what each says of its own vGPU.
 pub fn lists(answers: &[Answered], fields: &[&str]) -> Map<String, Value> {
-    let of = |field: &str| answers.iter().flat_map(|answered| answered.list(field)).cloned().collect();
-    fields.iter().map(|field| ((*field).to_owned(), Value::Array(of(field)))).collect()
+    let of = |field: &str| {
+        let each = answers.iter().map(|answered| {
+            let entries = answered.list(field).iter();
+            entries.filter(|entry| entry["vgpu"] == answered.vgpu.as_str()).cloned().collect::<Vec<_>>()
+        });
+        Value::Array(each.flatten().collect())
+    };
+    fields.iter().map(|field| ((*field).to_owned(), of(field))).collect()
 }
 
 /// What came of each, by its vGPU.
@@ -52,19 +68,17 @@ pub fn by_vgpu(answers: Vec<Answered>) -> Value {
     Value::Object(answers.into_iter().map(of).collect())
 }
 
-/// What came of a change of the configuration.
+/// What came of a change of the configuration: what is said by several is there once.
 pub fn changes(answers: &[Answered]) -> Map<String, Value> {
-    let mut merged = lists(answers, &["changed", "needs_restart", "failed"]);
-    // Options of all are said once.
-    for list in merged.values_mut().filter_map(Value::as_array_mut) {
-        let mut once: Vec<Value> = Vec::with_capacity(list.len());
-        list.drain(..).for_each(|entry| {
-            if !once.contains(&entry) {
-                once.push(entry);
-            }
-        });
-        *list = once;
-    }
+    let once = |field: &str| {
+        let mut said = HashSet::new();
+        let all = answers.iter().flat_map(|answered| answered.list(field)).filter_map(Value::as_str);
+        all.filter(|text| said.insert(*text)).map(Value::from).collect::<Vec<_>>()
+    };
+    let mut merged: Map<String, Value> = ["changed", "needs_restart", "failed"]
+        .into_iter()
+        .map(|field| (field.to_owned(), Value::Array(once(field))))
+        .collect();
     let failed = answers.iter().filter_map(|answered| {
         let why = answered.outcome.as_ref().err()?;
         Some(Value::String(format!("vGPU {}: {why}", answered.vgpu)))
@@ -73,6 +87,12 @@ pub fn changes(answers: &[Answered]) -> Map<String, Value> {
         all.extend(failed);
     }
     merged
+}
+
+/// Whether the worker of a vGPU has removed it, when it was told that the configuration has it no more.
+pub fn has_let_go(answers: &[Answered], vgpu: &str) -> bool {
+    let own = answers.iter().find(|answered| answered.vgpu == vgpu);
+    own.is_some_and(|answered| answered.outcome.is_ok() && answered.list("failed").is_empty())
 }
 
 /// What came of the upgrade of each, which took one after the other.
@@ -102,6 +122,7 @@ mod tests {
     use super::Answered;
     use super::by_vgpu;
     use super::changes;
+    use super::has_let_go;
     use super::upgrades;
     use super::vgpus;
 
@@ -149,6 +170,7 @@ mod tests {
         let expected = json!({ "changed": ["log-level", "vGPU a: weight"], "needs_restart": ["engines"],
             "failed": ["vGPU b: x", "vGPU c: it is stopped"] });
         assert_eq!(merged, expected);
+        assert_eq!(["a", "b", "c", "d"].map(|vgpu| has_let_go(&answers, vgpu)), [true, false, false, false]);
     }
 
     #[test]
@@ -164,9 +186,10 @@ mod tests {
 
     #[test]
     fn upgrades_one_after_the_other_stood_still_for_as_long_as_the_longest() {
-        let of = |vms: u64, still: u64| json!({ "pid": 3, "version": "2", "vms": vms, "engines_opened": 2, "lost": [vms], "stood_still_ms": still });
-        let answers = answers(vec![("a", Ok(of(1, 20))), ("b", Ok(of(0, 5)))]);
-        let expected = json!({ "pid": 7, "version": "2", "vms": 1, "engines_opened": 4, "lost": [1, 0], "stood_still_ms": 20 });
+        let of = |vgpu: &str, vms: u64, still: u64| json!({ "pid": 3, "version": "2", "vms": vms, "engines_opened": 2, "lost": [{ "vgpu": vgpu, "why": vms }, { "vgpu": "other", "why": 1 }], "stood_still_ms": still });
+        let answers = answers(vec![("a", Ok(of("a", 1, 20))), ("b", Ok(of("b", 0, 5)))]);
+        let expected = json!({ "pid": 7, "version": "2", "vms": 1, "engines_opened": 4, "stood_still_ms": 20,
+            "lost": [{ "vgpu": "a", "why": 1 }, { "vgpu": "b", "why": 0 }] });
         assert_eq!(upgrades(&answers, 7), expected);
     }
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
-use std::process::Child;
 use std::process::Command;
 
 use rustix::event::PollFd;
@@ -15,16 +14,17 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::process::PidfdFlags;
 use rustix::process::Signal;
+use rustix::process::WaitId;
+use rustix::process::WaitIdOptions;
 use rustix::process::pidfd_open;
 use rustix::process::pidfd_send_signal;
+use rustix::process::waitid;
 
 /// The process; its descriptor is readable when it has ended.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
     handle: OwnedFd,
-    /// What is to be waited for, where this process has started it.
-    child: Option<Child>,
 }
 
 impl Process {
@@ -37,7 +37,7 @@ impl Process {
         let pid = Pid::from_child(&child);
         // It is this process's to wait for, so that the number is of no other.
         match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(handle) => Ok(Self { pid, handle, child: Some(child) }),
+            Ok(handle) => Ok(Self { pid, handle }),
             Err(errno) => {
                 child.kill()?;
                 child.wait()?;
@@ -56,7 +56,7 @@ impl Process {
             Err(Errno::SRCH) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
-        Ok(is_it()?.then_some(Self { pid, handle, child: None }))
+        Ok(is_it()?.then_some(Self { pid, handle }))
     }
 
     /// Its number.
@@ -80,11 +80,15 @@ impl Process {
     }
 
     /// Waits for it, once its descriptor is readable; how it has ended, for people.
-    pub fn reap(mut self) -> String {
-        match self.child.as_mut().map(Child::wait) {
-            Some(Ok(status)) => status.to_string(),
-            Some(Err(error)) => format!("how is not known: {error}"),
-            None => "how is not known".to_owned(),
+    pub fn reap(self) -> String {
+        // One that a process before this one has started may be this one's child all the same: that one has executed this program.
+        match waitid(WaitId::PidFd(self.handle.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => format!("exit status {code}"),
+                (None, Some(signal)) => format!("signal {signal}"),
+                (None, None) => format!("{status:?}"),
+            },
+            Ok(None) | Err(_) => "how is not known".to_owned(),
         }
     }
 }
@@ -116,12 +120,12 @@ mod tests {
     fn a_process_that_was_started_says_how_it_ended() {
         let process = Process::start(Command::new("sh").args(["-c", "exit 3"])).unwrap();
         wait(&process);
-        assert_eq!(process.reap(), "exit status: 3");
+        assert_eq!(process.reap(), "exit status 3");
         let process = Process::start(Command::new("sleep").arg("1000")).unwrap();
         process.signal(Signal::KILL);
         wait(&process);
         process.signal(Signal::TERM);
-        assert!(process.reap().starts_with("signal: 9"));
+        assert!(process.reap().starts_with("signal 9"));
         assert!(Process::start(&mut Command::new("/no/such/program")).is_err());
     }
 
@@ -134,8 +138,8 @@ mod tests {
         assert_eq!(found.pid(), pid);
         found.signal(Signal::TERM);
         wait(&found);
-        child.wait().unwrap();
-        assert_eq!(found.reap(), "how is not known");
+        assert_eq!(found.reap(), "signal 15", "it is this process's child");
+        assert!(child.wait().is_err());
         assert!(Process::find(pid, || Ok(true)).unwrap().is_none());
     }
 }

@@ -1,17 +1,21 @@
 //! Reading the metrics of a worker, and putting those of all into one text.
 
+use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io;
 use std::io::Read;
 use std::io::Write;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a worker may take to say anything.
+use crate::operator::client::Until;
+use crate::operator::client::connect_at_once;
+
+/// How long a worker may take to say all of it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the longest answer.
-const LONGEST: u64 = 4 << 20;
+const LONGEST: u64 = 1 << 20;
 /// What ends a text of OpenMetrics.
 const END: &str = "# EOF";
 /// What all names of this program begin with.
@@ -22,12 +26,11 @@ const PREFIX: &str = "campanile_";
 /// # Errors
 /// Nothing answers, or with something else than all of a text.
 pub fn scrape(path: &Path) -> io::Result<String> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut stream = connect_at_once(path)?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     let mut answer = String::new();
-    stream.take(LONGEST).read_to_string(&mut answer)?;
+    Until::new(stream, TIMEOUT).take(LONGEST).read_to_string(&mut answer)?;
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its metrics are no text of OpenMetrics");
     let (head, text) = answer.split_once("\r\n\r\n").ok_or_else(wrong)?;
     let is_whole = head.starts_with("HTTP/1.1 200 ") && text.trim_end().ends_with(END);
@@ -40,12 +43,15 @@ struct Family<'a> {
     name: &'a str,
     said: Vec<&'a str>,
     samples: Vec<&'a str>,
+    /// The same, to be found.
+    known: HashSet<&'a str>,
 }
 
 /// One text of several, each of the vGPU of that name, or of none: families as in the first that has them, with the samples of all.
 /// What a worker says of another vGPU than its own is left out, and so is what another has said already.
 pub fn join(texts: &[(Option<&str>, &str)]) -> String {
     let mut families: Vec<Family<'_>> = Vec::new();
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
     for (vgpu, text) in texts {
         let own = vgpu.map(|name| ["{", ","].map(|before| format!("{before}vgpu=\"{}\"", escaped(name))));
         let mut at = None;
@@ -54,8 +60,13 @@ pub fn join(texts: &[(Option<&str>, &str)]) -> String {
                 let Some(name) = said.split(' ').nth(1).filter(|name| name.starts_with(PREFIX)) else {
                     continue;
                 };
-                let found = families.iter().position(|family| family.name == name).unwrap_or_else(|| {
-                    families.push(Family { name, said: Vec::new(), samples: Vec::new() });
+                let found = *by_name.entry(name).or_insert_with(|| {
+                    families.push(Family {
+                        name,
+                        said: Vec::new(),
+                        samples: Vec::new(),
+                        known: HashSet::new(),
+                    });
                     families.len() - 1
                 });
                 at = Some(found);
@@ -72,7 +83,7 @@ pub fn join(texts: &[(Option<&str>, &str)]) -> String {
                 1 => !own.iter().any(|own| line.contains(own)),
                 _ => true,
             });
-            if line.starts_with(family.name) && !is_of_another && !family.samples.contains(&line) {
+            if is_sample(line, family.name) && !is_of_another && family.known.insert(line) {
                 family.samples.push(line);
             }
         }
@@ -88,6 +99,20 @@ pub fn join(texts: &[(Option<&str>, &str)]) -> String {
     text
 }
 
+/// Whether a line is a sample of the family: its name with a suffix or none, labels or none, and a number. One that is none would
+/// have a scraper refuse the metrics of all.
+fn is_sample(line: &str, family: &str) -> bool {
+    let Some(rest) = line.strip_prefix(family) else { return false };
+    let end = rest.find(['{', ' ']).unwrap_or(rest.len());
+    let (suffix, rest) = rest.split_at(end);
+    let value = match rest.strip_prefix('{') {
+        Some(labels) => labels.rsplit_once("} ").map(|(_, value)| value),
+        None => rest.strip_prefix(' '),
+    };
+    let is_known = ["", "_total", "_bucket", "_sum", "_count"].contains(&suffix);
+    is_known && value.is_some_and(|value| value.parse::<f64>().is_ok())
+}
+
 /// A value of a label as the text has it.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
@@ -101,6 +126,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread;
 
+    use super::is_sample;
     use super::join;
     use super::scrape;
 
@@ -123,6 +149,18 @@ mod tests {
 
     #[test]
     fn what_a_worker_says_of_the_vgpu_of_another_or_of_no_family_is_left_out() {
+        for (line, is) in [
+            ("a 1", true),
+            ("a_total{vgpu=\"x } 3\"} 1.5", true),
+            ("a_bucket{le=\"+Inf\"} 3", true),
+            ("a_other 1", false),
+            ("a_total{vgpu=\"x\"", false),
+            ("a {} junk", false),
+            ("a", false),
+            ("b 1", false),
+        ] {
+            assert_eq!(is_sample(line, "a"), is, "{line}");
+        }
         let lies = "loose 1\n# TYPE campanile_resets counter\ncampanile_resets_total{vgpu=\"b\"} 9\n\
                     campanile_resets_total{vgpu=\"b\",vgpu=\"a\\\"x\"} 9\ncampanile_resets_total{of_vgpu=\"a\\\"x\"} 9\n\
                     campanile_resets_total{vgpu=\"a\\\"x\"} 1\nother{vgpu=\"a\\\"x\"} 1\n# TYPE up gauge\nup 0\n# EOF\n";

@@ -1,6 +1,9 @@
 //! Bringing up the process that starts workers.
 
+use std::fs;
 use std::io;
+use std::mem;
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +15,7 @@ use super::folder::Folder;
 use super::orders;
 use super::supervisor::Ended;
 use super::supervisor::Plan;
+use super::supervisor::Spec;
 use super::supervisor::Supervisor;
 use super::switchboard::AllMetrics;
 use super::switchboard::Known;
@@ -22,6 +26,7 @@ use crate::confine::confiner::Confiner;
 use crate::confine::roles::Peering;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Setting;
+use crate::file_lock::FileLock;
 use crate::host::doors::Doors;
 use crate::host::error::HostError;
 use crate::host::options::HostOptions;
@@ -62,8 +67,13 @@ pub fn serve(plan: Plan, options: &HostOptions, source: Arc<dyn Source>) -> Resu
     let folder = plan.folder.clone();
     let failed = |source| WorkersError::Folder { path: folder.path().to_owned(), source };
     folder.make(plan.user).map_err(failed)?;
-    let _lock = folder.lock().map_err(failed)?;
+    let _lock = FileLock::take(&folder.starter()).map_err(failed)?;
     let (known, specs) = known(&folder, options, &*source).map_err(failed)?;
+    let kept = folder.kept().map_err(failed)?;
+    if kept.is_empty() {
+        // The machine is asked anew where no worker is there to know it.
+        forget(&folder.findings()).map_err(failed)?;
+    }
     let board = Arc::new(Board::default());
     let (orders, inbox) = orders::pair().map_err(WorkersError::Run)?;
     let confiner = Arc::new(Confiner::new(options.confinement));
@@ -79,7 +89,8 @@ pub fn serve(plan: Plan, options: &HostOptions, source: Arc<dyn Source>) -> Resu
         confiner: Arc::clone(&confiner),
         program: plan.program.clone(),
     };
-    let supervisor = Supervisor::start(plan, specs, board, inbox).map_err(WorkersError::Start)?;
+    let count = known.len();
+    let supervisor = Supervisor::start(plan, (specs, kept), board, inbox).map_err(WorkersError::Start)?;
     let switchboard = Arc::new(Switchboard::new(wiring, options.clone(), known));
     let console: Arc<dyn Console> = Arc::clone(&switchboard) as _;
     // The desk asks for them, and nothing else reaches out.
@@ -92,14 +103,23 @@ pub fn serve(plan: Plan, options: &HostOptions, source: Arc<dyn Source>) -> Resu
             return Err(error.into());
         }
     };
+    log::info!("{}: serving {count} vGPUs, each by a worker", folder.path().display());
     service_manager::say_ready();
     let ended = supervisor.run().map_err(WorkersError::Run);
-    drop(doors);
+    match ended {
+        // Clients that wait for a worker are not waited for: the system closes all when the program is executed.
+        Ok(Ended::Replaced(_)) => mem::forget(doors),
+        _ => drop(doors),
+    }
     ended
 }
 
-/// A vGPU, and the words in which the operator has made it, if he has.
-type Spec = (String, Option<String>);
+fn forget(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
 
 /// All vGPUs: those of the configuration, and those that the operator has made since.
 fn known(folder: &Folder, options: &HostOptions, source: &dyn Source) -> io::Result<(Vec<Known>, Vec<Spec>)> {

@@ -18,6 +18,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause; one that has served for so long begins with the shortest again.
 const LONGEST: Duration = Duration::from_secs(64);
 
+/// How long one may take to end when it was told to: daemons end their sessions.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -25,8 +28,8 @@ pub enum Phase {
     Starting,
     /// It has said so, then.
     Serving(Instant),
-    /// It was told to end.
-    Ending,
+    /// It was told to end, and is killed then.
+    Ending(Instant),
     /// It has ended, and is started again then.
     Pausing(Instant),
 }
@@ -60,8 +63,8 @@ pub struct Service {
     process: Option<Process>,
     phase: Phase,
     has_served: bool,
-    /// When it said something last.
-    heard: Instant,
+    /// When it said something last, if it has said anything to this process.
+    heard: Option<Instant>,
     /// How long it may say nothing while it serves, if it may not for ever.
     pub silence: Option<Duration>,
     pause: Duration,
@@ -86,7 +89,7 @@ impl Service {
             process: Some(process),
             phase: if serves { Phase::Serving(now) } else { Phase::Starting },
             has_served: serves,
-            heard: now,
+            heard: None,
             silence: None,
             pause: PAUSE,
             ended: 0,
@@ -112,7 +115,7 @@ impl Service {
     pub fn hear(&mut self, now: Instant) -> bool {
         let serves = self.notify.serves();
         if serves {
-            self.heard = now;
+            self.heard = Some(now);
         }
         let begins = serves && self.phase == Phase::Starting;
         if begins {
@@ -121,9 +124,22 @@ impl Service {
         begins
     }
 
-    /// Tells it to end. Whether it has ended already.
-    pub fn end(&mut self) -> bool {
-        self.phase = Phase::Ending;
+    /// Another process is it from here on, which was found.
+    pub fn adopt(&mut self, found: Found, now: Instant) {
+        self.process = Some(found.process);
+        self.phase = if found.serves { Phase::Serving(now) } else { Phase::Starting };
+        self.has_served = true;
+        self.heard = None;
+    }
+
+    /// It is started again when it ends, though it has never served.
+    pub fn persist(&mut self) {
+        self.has_served = true;
+    }
+
+    /// Tells it to end; it is killed where that takes too long. Whether it has ended already.
+    pub fn end(&mut self, now: Instant) -> bool {
+        self.phase = Phase::Ending(now + PATIENCE);
         if let Some(process) = &self.process {
             process.signal(Signal::TERM);
         }
@@ -143,7 +159,7 @@ impl Service {
 
     fn settle(&mut self, how: String, now: Instant) -> Fate {
         match self.phase {
-            Phase::Ending => return Fate::Ended,
+            Phase::Ending(_) => return Fate::Ended,
             _ if !self.has_served => return Fate::Failed(how),
             Phase::Serving(since) if now.saturating_duration_since(since) >= LONGEST => self.pause = PAUSE,
             _ => {}
@@ -155,24 +171,30 @@ impl Service {
         Fate::Pauses(pause, how)
     }
 
-    /// Kills it, where it has said nothing for too long.
-    pub fn kill_silent(&mut self, now: Instant) -> bool {
-        let is_silent = self.speaks_by().is_some_and(|by| by <= now);
-        if let (true, Some(process)) = (is_silent, &self.process) {
-            self.heard = now;
+    /// Kills it where it has said nothing for too long, or takes too long to end; whether it has.
+    pub fn kill_late(&mut self, now: Instant) -> bool {
+        let is_late = self.killed_by().is_some_and(|by| by <= now);
+        if let (true, Some(process)) = (is_late, &self.process) {
             process.signal(Signal::KILL);
+            self.heard = None;
+            if let Phase::Ending(by) = &mut self.phase {
+                *by = now + PATIENCE;
+            }
         }
-        is_silent
+        is_late
     }
 
-    fn speaks_by(&self) -> Option<Instant> {
-        let serves = matches!(self.phase, Phase::Serving(_));
-        self.silence.filter(|_| serves).map(|silence| self.heard + silence)
+    fn killed_by(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Ending(by) => Some(by),
+            Phase::Serving(_) => Some(self.heard? + self.silence?),
+            Phase::Starting | Phase::Pausing(_) => None,
+        }
     }
 
-    /// When something is to be done without anything being heard: it is started again, or has been silent for too long.
+    /// When something is to be done without anything being heard: it is started again, or killed.
     pub fn due(&self) -> Option<Instant> {
-        self.starts_by().or_else(|| self.speaks_by())
+        self.starts_by().or_else(|| self.killed_by())
     }
 
     /// When it is to be started again, if it is.
@@ -188,7 +210,7 @@ impl Service {
         self.starts_by().filter(|due| *due <= now)?;
         match Process::start(&mut self.command) {
             Ok(process) => {
-                (self.process, self.phase) = (Some(process), Phase::Starting);
+                (self.process, self.phase, self.heard) = (Some(process), Phase::Starting, None);
                 None
             }
             Err(error) => Some(self.settle(error.to_string(), now)),
@@ -212,6 +234,7 @@ mod tests {
     use super::Found;
     use super::LONGEST;
     use super::Notify;
+    use super::PATIENCE;
     use super::PAUSE;
     use super::Phase;
     use super::Process;
@@ -246,7 +269,7 @@ mod tests {
             assert!(service.hear(now) && !service.hear(now));
             assert_eq!(service.phase(), Phase::Serving(now));
             wait(&service);
-            assert_eq!(service.reap(now), Fate::Pauses(expected, "exit status: 3".to_owned()));
+            assert_eq!(service.reap(now), Fate::Pauses(expected, "exit status 3".to_owned()));
             assert_eq!((service.ended, service.pid()), (round, None));
             assert_eq!(service.due(), Some(now + expected));
             assert!(service.start_again(now).is_none() && service.pid().is_none(), "it is too early");
@@ -267,16 +290,23 @@ mod tests {
     fn one_that_has_never_served_fails_and_one_that_was_told_to_end_has_ended() {
         let (mut failed, _folder) = service("exit 4");
         wait(&failed);
-        assert_eq!(failed.reap(Instant::now()), Fate::Failed("exit status: 4".to_owned()));
-        let (mut told, folder) = service("sleep 1000");
+        assert_eq!(failed.reap(Instant::now()), Fate::Failed("exit status 4".to_owned()));
+        let (mut told, folder) = service("trap '' TERM; exec sleep 1000");
         say(folder.path(), "READY=1");
-        assert!(told.hear(Instant::now()));
-        assert!(!told.end());
+        let now = Instant::now();
+        assert!(told.hear(now));
+        assert!(!told.end(now) && !told.kill_late(now));
+        assert_eq!(told.due(), Some(now + PATIENCE));
         say(folder.path(), "READY=1");
-        assert!(!told.hear(Instant::now()), "it is to end");
+        assert!(!told.hear(now), "it is to end");
+        assert!(told.kill_late(now + PATIENCE), "it does not end");
         wait(&told);
         assert_eq!(told.reap(Instant::now()), Fate::Ended);
-        assert!(told.end(), "it has ended already");
+        assert!(told.end(now), "it has ended already");
+        let (mut other, _folder) = service("exit 0");
+        other.persist();
+        wait(&other);
+        assert!(matches!(other.reap(now), Fate::Pauses(PAUSE, _)), "it is tried again");
     }
 
     #[test]
@@ -287,16 +317,16 @@ mod tests {
         let found = Found { process, serves: true };
         let mut service = Service::begin(Command::new("/no/such/program"), notify, Some(found)).unwrap();
         let begun = Instant::now();
-        assert!(!service.kill_silent(begun + LONGEST), "it may be silent for ever");
         service.silence = Some(PAUSE);
+        assert!(!service.kill_late(begun + LONGEST), "it may speak to a process that is gone");
         say(folder.path(), "WATCHDOG=1");
         let now = begun + LONGEST;
-        assert!(!service.hear(now) && !service.kill_silent(now));
+        assert!(!service.hear(now) && !service.kill_late(now));
         assert_eq!(service.due(), Some(now + PAUSE));
-        assert!(service.kill_silent(now + PAUSE));
+        assert!(service.kill_late(now + PAUSE));
         wait(&service);
         let Fate::Pauses(_, how) = service.reap(now) else { panic!("{service:?}") };
-        assert!(how.starts_with("signal: 9"), "{how}");
+        assert!(how.starts_with("signal 9"), "{how}");
     }
 
     #[test]

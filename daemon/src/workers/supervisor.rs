@@ -8,6 +8,7 @@
 //! ```
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -24,6 +26,7 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use rustix::event::poll;
+use rustix::process::Pid;
 use rustix::process::Uid;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
@@ -41,12 +44,21 @@ use super::service::Fate;
 use super::service::Found;
 use super::service::Phase;
 use super::service::Service;
+use crate::caller::Caller;
+use crate::file_lock::holder;
 use crate::host::heartbeat;
+use crate::operator::client::ask_within;
+use crate::operator::client::connect_at_once;
+use crate::operator::verb::Verb;
 use crate::sched::broker::line::Line;
 use crate::service_manager;
 
 /// How long a schedule may give no sign of life, where the environment does not say it.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// How long a worker may take to be drained, and bytes of its answer.
+const DRAIN_TIME: Duration = Duration::from_secs(20);
+const DRAIN_BYTES: usize = 64 << 10;
 
 /// What is started, and how.
 #[derive(Debug)]
@@ -64,6 +76,9 @@ pub struct Plan {
     /// The arguments of the schedule; none where the operator names that of another process.
     pub schedule: Option<Vec<OsString>>,
 }
+
+/// A vGPU, and the words in which the operator has made it, if he has.
+pub type Spec = (String, Option<String>);
 
 /// How it ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,14 +118,14 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts the schedule, and then the workers of these vGPUs, with the words of those that the operator has made; returns when
-    /// all serve.
+    /// Starts the schedule, and then the workers of these vGPUs; returns when all serve. Workers that are `kept` from a process before
+    /// this one go on, those of no vGPU here, too, and then the others are not waited for.
     ///
     /// # Errors
-    /// One does not, or a signal came: then none is left that was started here.
+    /// One does not serve, or a signal came: then none is left that was started here.
     pub fn start(
         plan: Plan,
-        vgpus: Vec<(String, Option<String>)>,
+        (vgpus, kept): (Vec<Spec>, Vec<String>),
         board: Arc<Board>,
         inbox: Inbox,
     ) -> io::Result<Self> {
@@ -129,10 +144,10 @@ impl Supervisor {
             workers: Vec::new(),
             program: None,
             is_ending: false,
-            has_found: false,
+            has_found: !kept.is_empty(),
             beat,
         };
-        match new.begin_all(vgpus) {
+        match new.begin_all(vgpus, kept) {
             Ok(()) => Ok(new),
             Err(error) if new.is_ending => {
                 new.end()?;
@@ -145,16 +160,31 @@ impl Supervisor {
         }
     }
 
-    fn begin_all(&mut self, vgpus: Vec<(String, Option<String>)>) -> io::Result<()> {
+    fn begin_all(&mut self, vgpus: Vec<Spec>, kept: Vec<String>) -> io::Result<()> {
         self.schedule = self.begin_schedule()?;
         while self.schedule.as_ref().is_some_and(|schedule| schedule.phase() == Phase::Starting) {
             self.turn()?;
         }
-        for (vgpu, made) in vgpus {
-            self.begin_worker(vgpu, made.as_deref())?;
+        if self.has_found {
+            let strangers = kept.into_iter().filter(|name| !vgpus.iter().any(|(vgpu, _)| vgpu == name));
+            let strangers: Vec<Spec> = strangers.map(|name| (name, None)).collect();
+            for (vgpu, _) in &strangers {
+                log::warn!("vGPU {vgpu}: it has a worker, and is not in the configuration; a reload ends it");
+            }
+            for (vgpu, made) in vgpus.into_iter().chain(strangers) {
+                self.begin_worker(vgpu, made.as_deref())?.service.persist();
+            }
+            return Ok(());
         }
-        while self.workers.iter().any(|worker| worker.service.phase() == Phase::Starting) {
-            self.turn()?;
+        // The first one asks the machine what it can do, and the others know it then.
+        let mut vgpus = vgpus.into_iter();
+        for some in [vgpus.by_ref().take(1).collect::<Vec<_>>(), vgpus.collect()] {
+            for (vgpu, made) in some {
+                self.begin_worker(vgpu, made.as_deref())?;
+            }
+            while self.workers.iter().any(|worker| worker.service.phase() == Phase::Starting) {
+                self.turn()?;
+            }
         }
         Ok(())
     }
@@ -187,16 +217,18 @@ impl Supervisor {
 
     /// Ends all, workers first, and waits for that.
     fn end(&mut self) -> io::Result<()> {
-        self.workers.retain_mut(|worker| !worker.service.end());
+        let now = Instant::now();
+        self.workers.retain_mut(|worker| !worker.service.end(now));
         while !self.workers.is_empty() {
             let _again = self.turn();
         }
         self.end_schedule();
-        Ok(())
+        // As long as this is there.
+        self.plan.folder.set_drained(false)
     }
 
     fn end_schedule(&mut self) {
-        if self.schedule.as_mut().is_some_and(|schedule| !schedule.end()) {
+        if self.schedule.as_mut().is_some_and(|schedule| !schedule.end(Instant::now())) {
             while self.schedule.is_some() {
                 let _again = self.turn();
             }
@@ -225,6 +257,11 @@ impl Supervisor {
             while let Some((order, outcome)) = self.inbox.next() {
                 if let Some(program) = self.carry_out(order, outcome) {
                     self.end_schedule();
+                    // A signal may have come meanwhile.
+                    self.is_ending |= self.wait_for(Some(Duration::ZERO))?[0];
+                    if self.is_ending {
+                        return Err(io::Error::new(io::ErrorKind::Interrupted, "it was told to end"));
+                    }
                     return Ok(Some(program));
                 }
             }
@@ -234,6 +271,11 @@ impl Supervisor {
 
     /// Waits until a signal or an order has come, or something else is to be seen to.
     fn wait(&self) -> io::Result<[bool; 2]> {
+        self.wait_for(None)
+    }
+
+    /// The same, for so long at the most. Whether a signal, and an order, has come.
+    fn wait_for(&self, most: Option<Duration>) -> io::Result<[bool; 2]> {
         let services = || self.schedule.iter().chain(self.workers.iter().map(|worker| &worker.service));
         let mut fds = vec![self.signals.as_fd(), self.inbox.as_fd()];
         for service in services() {
@@ -243,7 +285,12 @@ impl Supervisor {
         let mut fds: Vec<_> = fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let due = services().filter_map(Service::due).min();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
-        let limit = due.into_iter().chain(self.beat).min().and_then(|limit| Timespec::try_from(limit).ok());
+        let limit = due
+            .into_iter()
+            .chain(self.beat)
+            .chain(most)
+            .min()
+            .and_then(|limit| Timespec::try_from(limit).ok());
         match poll(&mut fds, limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -275,17 +322,26 @@ impl Supervisor {
 
     fn look_after_workers(&mut self, now: Instant) -> io::Result<()> {
         let (mut gone, mut failed) = (Vec::new(), None);
+        let folder = &self.plan.folder;
         for (at, worker) in self.workers.iter_mut().enumerate() {
             let before = (worker.service.phase(), worker.service.pid());
+            let vgpu = worker.vgpu.clone();
             match look_after(&mut worker.service, now) {
                 None => {}
                 Some(Fate::Pauses(..)) if self.is_ending => gone.push(at),
-                Some(Fate::Ended) => {
-                    worker.tell(&Ok(()));
-                    gone.push(at);
-                }
+                // A keeper that was killed leaves its worker.
+                Some(Fate::Ended) => match found_worker(folder, &vgpu)? {
+                    Some(found) => {
+                        worker.service.adopt(found, now);
+                        worker.service.end(now);
+                    }
+                    None => {
+                        worker.tell(&Ok(()));
+                        gone.push(at);
+                    }
+                },
                 Some(Fate::Failed(how)) => {
-                    let why = format!("vGPU {}: its worker has ended before it served, {how}", worker.vgpu);
+                    let why = format!("vGPU {vgpu}: its worker has ended before it served, {how}");
                     log::error!("{why}");
                     if worker.outcomes.is_empty() {
                         failed = Some(why.clone());
@@ -293,17 +349,29 @@ impl Supervisor {
                     worker.tell(&Err(why));
                     gone.push(at);
                 }
-                Some(Fate::Pauses(pause, how)) => {
-                    let (vgpu, pause) = (&worker.vgpu, pause.as_secs());
-                    log::error!(
-                        "vGPU {vgpu}: the keeper of its worker has ended, {how}; it is started again in {pause} s"
-                    );
-                }
+                Some(Fate::Pauses(pause, how)) => match found_worker(folder, &vgpu)? {
+                    Some(found) => {
+                        log::error!(
+                            "vGPU {vgpu}: the keeper of its worker has ended, {how}; the worker goes on"
+                        );
+                        worker.service.adopt(found, now);
+                    }
+                    None => {
+                        let pause = pause.as_secs();
+                        log::error!(
+                            "vGPU {vgpu}: the keeper of its worker has ended, {how}; it is started again in {pause} s"
+                        );
+                    }
+                },
             }
+            let serves = matches!(worker.service.phase(), Phase::Serving(_));
             if before != (worker.service.phase(), worker.service.pid()) {
                 worker.show(&self.board);
+                if serves && folder.is_drained() {
+                    drain_worker(folder.control(&vgpu));
+                }
             }
-            if matches!(worker.service.phase(), Phase::Serving(_)) {
+            if serves {
                 worker.tell(&Ok(()));
             }
         }
@@ -333,7 +401,7 @@ impl Supervisor {
                 None => done(outcome, Ok(())),
                 Some(at) => {
                     self.workers[at].outcomes.push(outcome);
-                    if self.workers[at].service.end() {
+                    if self.workers[at].service.end(Instant::now()) {
                         let mut worker = self.workers.remove(at);
                         worker.tell(&Ok(()));
                         self.board.remove(&vgpu);
@@ -377,6 +445,10 @@ impl Supervisor {
     }
 
     fn begin_worker(&mut self, vgpu: String, made: Option<&str>) -> io::Result<&mut Worker> {
+        // One that was ordered before, and has taken too long, may be there.
+        if let Some(at) = self.workers.iter().position(|worker| worker.vgpu == vgpu) {
+            return Ok(&mut self.workers[at]);
+        }
         let folder = &self.plan.folder;
         let mut command = Command::new(&self.plan.program);
         command.arg("serve").args(&self.plan.arguments).arg(format!("--worker={vgpu}"));
@@ -387,17 +459,16 @@ impl Supervisor {
         }
         let path = folder.notify(&vgpu);
         let command = prepared(command, &path);
-        let found = match folder.keeper(&vgpu)? {
-            Some(pid) => Process::find(pid, || Ok(folder.keeper(&vgpu)? == Some(pid)))?,
-            None => None,
+        let found = match found_keeper(folder, &vgpu)? {
+            None => found_worker(folder, &vgpu)?,
+            found => found,
         };
         if let Some(found) = &found {
-            log::info!("vGPU {vgpu}: process {} keeps its worker already", found.pid().as_raw_nonzero());
-            self.has_found = true;
+            log::info!(
+                "vGPU {vgpu}: it has a worker already, with process {}",
+                found.process.pid().as_raw_nonzero()
+            );
         }
-        // Where it does not answer, its keeper is about to start the next one, and says so.
-        let serves = UnixStream::connect(folder.control(&vgpu)).is_ok();
-        let found = found.map(|process| Found { process, serves });
         let service = Service::begin(command, Notify::open(&path)?, found)?;
         let worker = Worker { vgpu, service, outcomes: Vec::new() };
         worker.show(&self.board);
@@ -424,6 +495,43 @@ impl Worker {
     }
 }
 
+/// The keeper of a worker, if there is one. Where the worker does not answer, its keeper is about to start the next one, and says so.
+fn found_keeper(folder: &Folder, vgpu: &str) -> io::Result<Option<Found>> {
+    let holder = || holder(&folder.keeper(vgpu));
+    let Some(pid) = holder()? else { return Ok(None) };
+    let found = Process::find(pid, || Ok(holder()? == Some(pid)))?;
+    let serves = || connect_at_once(&folder.control(vgpu)).is_ok();
+    Ok(found.map(|process| Found { process, serves: serves() }))
+}
+
+/// The worker of a vGPU that has no keeper any more, if there is one.
+fn found_worker(folder: &Folder, vgpu: &str) -> io::Result<Option<Found>> {
+    let of = || {
+        let caller = connect_at_once(&folder.control(vgpu)).and_then(|stream| Caller::of(&stream)).ok()?;
+        let pid = Pid::from_raw(caller.process)?;
+        // The socket may be of a process before this one, whose number is another's.
+        let line = fs::read(format!("/proc/{}/cmdline", caller.process)).ok()?;
+        let own = format!("--worker={vgpu}");
+        line.split(|byte| *byte == 0).any(|word| word == own.as_bytes()).then_some(pid)
+    };
+    let Some(pid) = of() else { return Ok(None) };
+    let found = Process::find(pid, || Ok(of() == Some(pid)))?;
+    Ok(found.map(|process| Found { process, serves: true }))
+}
+
+/// Has a worker take no VM, as all others.
+fn drain_worker(control: PathBuf) {
+    let drain = move || {
+        let verb = Verb::Drain { off: false, wait: false };
+        if let Err(error) = ask_within(&control, &verb, DRAIN_TIME, DRAIN_BYTES) {
+            log::error!("{}: it is not drained: {error}", control.display());
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("drain".to_owned()).spawn(drain) {
+        log::error!("a worker is not drained: {error}");
+    }
+}
+
 fn silence() -> Duration {
     heartbeat::silence().unwrap_or(SILENCE)
 }
@@ -434,8 +542,8 @@ fn look_after(service: &mut Service, now: Instant) -> Option<Fate> {
     if service.has_ended() {
         return Some(service.reap(now));
     }
-    if service.kill_silent(now) {
-        log::error!("the schedule has given no sign of life for {} s: killed", silence().as_secs_f32());
+    if service.kill_late(now) {
+        log::error!("process {:?} gives no sign of life, or does not end: killed", service.pid());
     }
     service.start_again(now)
 }

@@ -32,6 +32,7 @@ use crate::host::options::HostOptions;
 use crate::host::options::VgpuOptions;
 use crate::host::source::Source;
 use crate::intake::DRAINED;
+use crate::operator::client;
 use crate::operator::console::API;
 use crate::operator::console::Console;
 use crate::operator::console::HandlerError;
@@ -45,6 +46,8 @@ use crate::operator::verb::VgpuVerb;
 
 /// How long a worker may take for its part of an overview.
 const LOOK: Duration = Duration::from_secs(3);
+/// How long it may take for its part of a change: its own threads have 20 s for theirs.
+const CHANGE: Duration = Duration::from_secs(25);
 
 /// A vGPU, and where it comes from.
 #[derive(Debug, Clone)]
@@ -70,7 +73,6 @@ pub struct Switchboard {
     program: PathBuf,
     /// One change at a time.
     vgpus: Mutex<Vec<Known>>,
-    is_drained: AtomicBool,
     /// Another program is about to take the place of this one.
     is_replaced: AtomicBool,
 }
@@ -109,26 +111,25 @@ impl Switchboard {
             confiner,
             program,
             vgpus: Mutex::new(vgpus),
-            is_drained: AtomicBool::new(false),
             is_replaced: AtomicBool::new(false),
         }
     }
 
-    /// Answers of all workers. With a limit, those that are not there in time are errors.
-    fn ask_all(&self, verb: &Verb, limit: Option<Duration>) -> Vec<Answered> {
+    /// Answers of all workers; those that are not there in time are errors.
+    fn ask_all(&self, verb: &Verb, limit: Duration) -> Vec<Answered> {
         let all: Vec<String> = self.board.all().into_iter().map(|seen| seen.vgpu).collect();
-        let question = |vgpu: &String| Question::Verb(self.folder.control(vgpu), verb.clone());
+        let question = |vgpu: &String| Question::Verb(self.folder.control(vgpu), verb.clone(), limit);
         let outcomes = self.desk.ask(all.iter().map(question).collect(), limit).into_iter().map(value);
         all.into_iter().zip(outcomes).map(|(vgpu, outcome)| Answered { vgpu, outcome }).collect()
     }
 
-    fn ask_one(&self, vgpu: &str, verb: &Verb) -> Result<Value, HandlerError> {
+    fn ask_one(&self, vgpu: &str, verb: &Verb, limit: Duration) -> Result<Value, HandlerError> {
         if !self.board.has(vgpu) {
             let known: Vec<String> = self.board.all().into_iter().map(|seen| seen.vgpu).collect();
             return Err(HandlerError::NoSuchVgpu { name: vgpu.to_owned(), known: known.join(", ") });
         }
-        let question = Question::Verb(self.folder.control(vgpu), verb.clone());
-        let outcome = self.desk.ask(vec![question], None).pop().map_or_else(|| Ok(Value::Null), value);
+        let question = Question::Verb(self.folder.control(vgpu), verb.clone(), limit);
+        let outcome = self.desk.ask(vec![question], limit).pop().map_or_else(|| Ok(Value::Null), value);
         outcome.map_err(|why| {
             // Most workers' words begin so already.
             let whole = if why.starts_with("vGPU ") { why } else { format!("vGPU {vgpu}: {why}") };
@@ -137,7 +138,7 @@ impl Switchboard {
     }
 
     fn look(&self, verb: &Verb) -> Vec<Answered> {
-        self.ask_all(verb, Some(LOOK))
+        self.ask_all(verb, LOOK)
     }
 
     fn status(&self) -> Result<Value, HandlerError> {
@@ -151,21 +152,15 @@ impl Switchboard {
         let workers: Vec<Value> =
             self.board.all().iter().map(|seen| seen.describe(&pid(&seen.vgpu))).collect();
         Ok(json!({
-            "api": API, "daemon": daemon, "drained": self.is_drained(&answers), "workers": workers, "vgpus": merge::vgpus(&answers),
+            "api": API, "daemon": daemon, "drained": self.folder.is_drained(), "workers": workers, "vgpus": merge::vgpus(&answers),
         }))
     }
 
-    /// Whether no VM is taken: workers remember it when this process does not.
-    fn is_drained(&self, statuses: &[Answered]) -> bool {
-        let says_so =
-            |answered: &Answered| answered.outcome.as_ref().is_ok_and(|answer| answer["drained"] == true);
-        self.is_drained.load(Ordering::Acquire) || statuses.iter().any(says_so)
-    }
-
-    fn drain(&self, verb: &Verb, off: bool) -> Value {
+    fn drain(&self, verb: &Verb, off: bool) -> Result<Value, String> {
         let _one_at_a_time = self.known();
-        self.is_drained.store(!off, Ordering::Release);
-        let answers = self.ask_all(verb, None);
+        let noted = self.folder.set_drained(!off);
+        noted.map_err(|error| format!("{}: {error}", self.folder.path().display()))?;
+        let answers = self.ask_all(verb, CHANGE);
         let mut merged = merge::lists(&answers, &["vms"]);
         if let Some(Value::Array(vms)) = merged.get_mut("vms") {
             let silent =
@@ -173,7 +168,7 @@ impl Switchboard {
             vms.extend(silent.map(|(of, why)| json!({ "vgpu": of.vgpu, "moves": false, "why": why })));
         }
         merged.insert("drained".to_owned(), json!(!off));
-        Value::Object(merged)
+        Ok(Value::Object(merged))
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Known>> {
@@ -194,25 +189,37 @@ impl Switchboard {
 
     fn add(&self, spec: &str) -> Result<Value, String> {
         let mut known = self.known();
-        if self.is_drained(&self.look(&Verb::Status)) {
+        if self.folder.is_drained() {
             return Err(DRAINED.to_owned());
         }
         let vgpu = self.source.parse(spec)?;
         if let Some(why) = self.objection(&known, &vgpu) {
             return Err(why);
         }
-        self.order(Order::Begin { vgpu: vgpu.name.clone(), made: Some(spec.to_owned()) })?;
-        log::info!("vGPU {}: the operator has made it", vgpu.name);
+        let begun = self.order(Order::Begin { vgpu: vgpu.name.clone(), made: Some(spec.to_owned()) });
         let added = json!({ "vgpu": vgpu.name, "socket": vgpu.socket, "vram_bytes": vgpu.vram_bytes, "needs_restart": [] });
-        known.push(Known { options: vgpu, is_made: true });
-        Ok(added)
+        // One that takes too long may begin later.
+        if begun.is_ok() || self.board.has(&vgpu.name) {
+            log::info!("vGPU {}: the operator has made it", vgpu.name);
+            known.push(Known { options: vgpu, is_made: true });
+        }
+        begun.map(|()| added)
     }
 
-    fn remove(&self, vgpu: &str, verb: &Verb) -> Result<Value, HandlerError> {
+    fn remove(&self, vgpu: &str, verb: &Verb, is_forced: bool) -> Result<Value, HandlerError> {
         let mut known = self.known();
-        let removed = self.ask_one(vgpu, verb)?;
-        self.order(Order::End { vgpu: vgpu.to_owned() }).map_err(Objected)?;
-        known.retain(|known| known.options.name != vgpu);
+        let removed = match self.ask_one(vgpu, verb, CHANGE) {
+            Err(error) if is_forced && self.board.has(vgpu) => {
+                log::warn!("{error}; its worker is ended all the same");
+                json!({ "vgpu": vgpu, "vm_was_connected": true })
+            }
+            removed => removed?,
+        };
+        let ended = self.order(Order::End { vgpu: vgpu.to_owned() });
+        if !self.board.has(vgpu) {
+            known.retain(|known| known.options.name != vgpu);
+        }
+        ended.map_err(Objected)?;
         Ok(removed)
     }
 
@@ -220,44 +227,42 @@ impl Switchboard {
     fn reload(&self) -> Result<Value, String> {
         let mut known = self.known();
         let wanted = self.source.read().map_err(|why| format!("nothing was changed:\n{why}"))?.options.vgpus;
-        let answers = self.ask_all(&Verb::Reload, None);
+        let answers = self.ask_all(&Verb::Reload, CHANGE);
         let mut merged = merge::changes(&answers);
         let (mut changed, mut failed) = (Vec::new(), Vec::new());
-        let is_wanted = |name: &str| wanted.iter().any(|vgpu| vgpu.name == name);
-        for gone in
-            known.clone().into_iter().filter(|known| !known.is_made && !is_wanted(&known.options.name))
-        {
-            let name = gone.options.name;
-            // It has removed its vGPU, or says why it has not.
-            let own = format!("vGPU {name}: ");
-            let stays = merged["failed"].as_array().is_some_and(|failed| {
-                failed.iter().any(|why| why.as_str().is_some_and(|why| why.starts_with(&own)))
-            });
-            if stays {
-                continue;
-            }
-            match self.order(Order::End { vgpu: name.clone() }) {
-                Ok(()) => known.retain(|known| known.options.name != name),
-                Err(why) => failed.push(format!("{own}{why}")),
+        let stays = |name: &str| {
+            let is_wanted = wanted.iter().any(|vgpu| vgpu.name == name);
+            is_wanted || known.iter().any(|known| known.is_made && known.options.name == name)
+        };
+        let here: Vec<String> = self.board.all().into_iter().map(|seen| seen.vgpu).collect();
+        let gone: Vec<String> = here.into_iter().filter(|name| !stays(name)).collect();
+        for name in gone.into_iter().filter(|name| merge::has_let_go(&answers, name)) {
+            let ended = self.order(Order::End { vgpu: name.clone() });
+            failed.extend(ended.err().map(|why| format!("vGPU {name}: {why}")));
+            if !self.board.has(&name) {
+                known.retain(|known| known.options.name != name);
             }
         }
-        let is_drained = self.is_drained(&self.look(&Verb::Status));
+        let is_drained = self.folder.is_drained();
         for vgpu in wanted {
             let name = vgpu.name.clone();
             if let Some(is) = known.iter_mut().find(|known| known.options.name == name) {
-                (is.options, is.is_made) = (vgpu, false);
+                (is.options, is.is_made) = (vgpu.clone(), false);
+            }
+            if self.board.has(&name) {
                 continue;
             }
+            known.retain(|known| known.options.name != name);
             let begun = match self.objection(&known, &vgpu) {
                 _ if is_drained => Err(format!("vGPU {name}: {DRAINED}")),
                 Some(why) => Err(why),
                 None => self.order(Order::Begin { vgpu: name.clone(), made: None }),
             };
+            if begun.is_ok() || self.board.has(&name) {
+                known.push(Known { options: vgpu, is_made: false });
+            }
             match begun {
-                Ok(()) => {
-                    changed.push(format!("vGPU {name}: it is new"));
-                    known.push(Known { options: vgpu, is_made: false });
-                }
+                Ok(()) => changed.push(format!("vGPU {name}: it is new")),
                 Err(why) => failed.push(why),
             }
         }
@@ -273,17 +278,18 @@ impl Switchboard {
     fn upgrade(&self, binary: Option<&Path>) -> Result<Value, String> {
         let _one_at_a_time = self.known();
         let verb = Verb::Upgrade { binary: binary.map(Path::to_owned) };
-        let mut answers: Vec<Answered> = Vec::new();
+        let (mut answers, mut failed): (Vec<Answered>, Vec<String>) = (Vec::new(), Vec::new());
         for Seen { vgpu, .. } in self.board.all() {
-            let outcome = self.ask_one(&vgpu, &verb).map_err(|error| error.to_string());
-            if let Err(why) = outcome {
-                let done: Vec<&str> = answers.iter().map(|answered| answered.vgpu.as_str()).collect();
-                let done = if done.is_empty() { "none".to_owned() } else { done.join(", ") };
-                return Err(format!(
-                    "{why}; all others go on as they were but those that were upgraded before: {done}"
-                ));
+            match self.ask_one(&vgpu, &verb, client::timeout(&verb)) {
+                Ok(done) => answers.push(Answered { vgpu, outcome: Ok(done) }),
+                Err(why) => failed.push(why.to_string()),
             }
-            answers.push(Answered { vgpu, outcome });
+        }
+        if !failed.is_empty() {
+            let done: Vec<&str> = answers.iter().map(|answered| answered.vgpu.as_str()).collect();
+            let done = if done.is_empty() { "none".to_owned() } else { done.join(", ") };
+            let failed = failed.join("; ");
+            return Err(format!("{failed}; upgraded: {done}; all else goes on as it was"));
         }
         let program = binary.map_or_else(|| self.program.clone(), Path::to_owned);
         self.order(Order::Replace { program })?;
@@ -295,11 +301,12 @@ impl Switchboard {
 impl Console for Switchboard {
     fn serve(&self, verb: &Verb) -> Result<Value, HandlerError> {
         let objected = |why| HandlerError::from(Objected(why));
-        if let Verb::Vgpu(VgpuVerb::Remove { vgpu, .. }) = verb {
-            return self.remove(vgpu, verb);
+        if let Verb::Vgpu(VgpuVerb::Remove { vgpu, force }) = verb {
+            return self.remove(vgpu, verb, *force);
         }
         if let Some(vgpu) = verb.vgpu() {
-            return self.ask_one(vgpu, verb);
+            let limit = if verb.only_looks() { LOOK } else { client::timeout(verb) };
+            return self.ask_one(vgpu, verb, limit);
         }
         match verb {
             Verb::Status => self.status(),
@@ -311,10 +318,10 @@ impl Console for Switchboard {
                 let now = clock::nanoseconds(clock::monotonic());
                 Ok(json!({ "now_ns": now, "vgpus": merge::vgpus(&self.look(verb)) }))
             }
-            Verb::ResetAdapter { .. } => Ok(merge::by_vgpu(self.ask_all(verb, None))),
+            Verb::ResetAdapter { .. } => Ok(merge::by_vgpu(self.ask_all(verb, CHANGE))),
             Verb::Reload => self.reload().map_err(objected),
             Verb::Upgrade { binary } => self.upgrade(binary.as_deref()).map_err(objected),
-            Verb::Drain { off, .. } => Ok(self.drain(verb, *off)),
+            Verb::Drain { off, .. } => self.drain(verb, *off).map_err(objected),
             Verb::Vgpu(VgpuVerb::Add { spec }) => self.add(spec).map_err(objected),
             _ => Ok(json!({ "vgpus": merge::vgpus(&self.look(verb)) })),
         }
@@ -337,7 +344,7 @@ impl Texts for AllMetrics {
         let Self(switchboard) = self;
         let all = switchboard.board.all();
         let questions = all.iter().map(|seen| Question::Metrics(switchboard.folder.metrics(&seen.vgpu)));
-        let answers = switchboard.desk.ask(questions.collect(), Some(LOOK));
+        let answers = switchboard.desk.ask(questions.collect(), LOOK);
         let (mut texts, mut families) = (Vec::new(), Families::default());
         for (seen, answer) in all.iter().zip(&answers) {
             let labels = || vec![("vgpu", seen.vgpu.clone())];

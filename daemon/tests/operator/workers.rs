@@ -7,8 +7,12 @@ use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use std::time::Instant;
 
 use campanile_guest_driver::device::Device;
+use campanile_test_vmm::options::VmOptions;
+use campanile_test_vmm::vm::LoopbackVm;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
@@ -28,6 +32,8 @@ use crate::served::until;
 use crate::upgrade::Over;
 use crate::upgrade::connect;
 
+/// How long anything may be silent, in tests that wait for that.
+const SILENCE: Duration = Duration::from_secs(2);
 const WORKERS: &str = "workers = \"@/workers\"\n";
 
 /// All that a folder's processes are, ended however a test ends.
@@ -78,6 +84,15 @@ impl Workers {
         format!("name={name},socket={},vram=64M", self.served.folder.file(&format!("{name}.sock")).display())
     }
 
+    /// The process of the schedule.
+    fn schedule(&self) -> Option<i32> {
+        let is_schedule = |pid: &i32| {
+            fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(b"schedule"))
+        };
+        self.processes().into_iter().find(is_schedule)
+    }
+
     /// The processes whose command line names the folder.
     fn processes(&self) -> BTreeSet<i32> {
         processes(&self.served.folder)
@@ -110,11 +125,16 @@ impl Drop for Workers {
     }
 }
 
+/// A fill by a guest of a vGPU that connects for that.
+fn fill_once(workers: &Workers, name: &str) {
+    drop(device(workers, name));
+}
+
 fn two() -> String {
     format!("{}{}", table("a", ""), table("b", ""))
 }
 
-fn device(workers: &Workers, name: &str) -> (Arc<campanile_test_vmm::vm::LoopbackVm>, Device) {
+fn device(workers: &Workers, name: &str) -> (Arc<LoopbackVm>, Device) {
     let vm = connect(&workers.served, name);
     let device = Device::open(vm.open("test").unwrap()).unwrap();
     fill(&device, 1, true).unwrap();
@@ -124,7 +144,7 @@ fn device(workers: &Workers, name: &str) -> (Arc<campanile_test_vmm::vm::Loopbac
 #[test]
 fn cont_09_a_worker_that_is_killed_stopped_or_panics_costs_the_other_vm_nothing() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
-    command.env("WATCHDOG_USEC", "2000000");
+    command.env("WATCHDOG_USEC", SILENCE.as_micros().to_string());
     let workers = Workers::by(command, &two());
     let vms = ["a", "b"].map(|name| connect(&workers.served, name));
     let is_over = Arc::new(AtomicBool::new(false));
@@ -148,7 +168,9 @@ fn cont_09_a_worker_that_is_killed_stopped_or_panics_costs_the_other_vm_nothing(
 
 #[test]
 fn cont_22_workers_go_on_without_what_started_them_and_the_next_one_finds_and_ends_them() {
-    let mut workers = Workers::begin(&two());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env("WATCHDOG_USEC", SILENCE.as_micros().to_string());
+    let mut workers = Workers::by(command, &two());
     workers.served.ask(&["vgpu", "add", &workers.spec("made")]);
     let vms = ["a", "made"].map(|name| connect(&workers.served, name));
     let is_over = Arc::new(AtomicBool::new(false));
@@ -157,13 +179,21 @@ fn cont_22_workers_go_on_without_what_started_them_and_the_next_one_finds_and_en
     for _ in 0..2 {
         let before = workers.all();
         assert_eq!(before.len(), 3, "{before:?}");
+        let schedule = workers.schedule();
         workers.served.kill();
         let rounds = programs.each_ref().map(Program::rounds);
         until("work without it", || {
             programs.iter().zip(rounds).all(|(program, rounds)| program.rounds() > rounds)
         });
         workers.served.start_again();
+        until("all answers", || workers.all().len() == 3);
         assert_eq!(workers.all(), before);
+        // Longer than it may be silent: the schedule speaks to a process that is gone.
+        let begun = Instant::now();
+        while begun.elapsed() < 2 * SILENCE {
+            fill_once(&workers, "b");
+        }
+        assert_eq!(workers.schedule(), schedule);
     }
     drop(over);
     until("the end of both", || programs.iter().all(|program| program.thread.is_finished()));
@@ -225,7 +255,7 @@ fn cont_23_a_program_that_does_not_start_replaces_nothing() {
     let (_vm, device) = device(&workers, "b");
     let before = (workers.all(), workers.processes());
     let said = workers.refused(&["upgrade", "--binary", "/bin/false"]);
-    assert!(said.contains("vGPU a") && said.contains("upgraded before: none"), "{said}");
+    assert!(said.contains("vGPU a") && said.contains("upgraded: none"), "{said}");
     assert_eq!((workers.all(), workers.processes()), before);
     fill(&device, 2, true).unwrap();
 }
@@ -332,28 +362,76 @@ fn cont_24_vgpus_come_and_go_with_their_workers() {
 fn cont_22_a_schedule_that_is_killed_is_started_again() {
     let workers = Workers::begin(&two());
     let (_vm, device) = device(&workers, "a");
-    let is_schedule = |pid: &i32| {
-        fs::read(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(b"schedule"))
-    };
-    let schedule = || workers.processes().into_iter().find(is_schedule);
-    let before = schedule().unwrap();
+    let before = workers.schedule().unwrap();
     kill_process(Pid::from_raw(before).unwrap(), Signal::KILL).unwrap();
-    until("the next", || schedule().is_some_and(|now| now != before));
+    until("the next", || workers.schedule().is_some_and(|now| now != before));
     fill(&device, 2, true).unwrap();
 }
 
 #[test]
 fn cont_22_a_keeper_that_is_killed_leaves_its_worker_and_both_are_started_again_when_that_has_ended() {
-    let workers = Workers::begin(&two());
-    let (_vm, device) = device(&workers, "a");
+    let mut workers = Workers::begin(&two());
+    let (_vm, first) = device(&workers, "a");
+    let before = workers.of("a").unwrap();
+    kill_process(before.1, Signal::KILL).unwrap();
+    let is_alone = |workers: &Workers| workers.of("a") == Some((before.0, before.0));
+    until("a worker without a keeper", || is_alone(&workers));
+    fill(&first, 2, true).unwrap();
+    // The next one that starts workers finds it, too.
+    workers.served.kill();
+    workers.served.start_again();
+    until("a worker without a keeper", || is_alone(&workers));
+    fill(&first, 3, true).unwrap();
+    kill_process(before.0, Signal::KILL).unwrap();
+    until("the next keeper", || workers.of("a").is_some_and(|(worker, keeper)| worker != keeper));
+    drop(device(&workers, "a"));
+    // It ends one of which it has lost the keeper, as all others.
     let (worker, keeper) = workers.of("a").unwrap();
     kill_process(keeper, Signal::KILL).unwrap();
-    fill(&device, 2, true).unwrap();
-    kill_process(worker, Signal::KILL).unwrap();
-    until("the next keeper", || workers.of("a").is_some_and(|(_, now)| now != keeper));
-    let vm = connect(&workers.served, "a");
-    fill(&Device::open(vm.open("test").unwrap()).unwrap(), 3, true).unwrap();
+    let supervisor = i32::try_from(workers.served.pid()).unwrap();
+    kill_process(Pid::from_raw(supervisor).unwrap(), Signal::TERM).unwrap();
+    until("its end", || workers.served.has_ended().is_some());
+    assert_eq!(workers.processes(), BTreeSet::new(), "{worker:?}");
+}
+
+#[test]
+fn cont_22_a_worker_of_a_vgpu_that_is_configured_no_more_is_found_and_ended() {
+    let mut workers = Workers::begin(&two());
+    workers.served.kill();
+    workers.served.folder.write("campanile.toml", &format!("{QUIET}{WORKERS}{}", table("a", "")));
+    workers.served.start_again();
+    until("both", || workers.all().len() == 2);
+    assert_eq!(workers.served.ask(&["reload"])["changed"], json!(["vGPU b: it is gone"]));
+    assert_eq!(workers.all().len(), 1);
+    assert!(workers.processes().iter().all(|pid| {
+        !fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("--worker=b")
+    }));
+}
+
+#[test]
+fn cont_13_a_drain_goes_on_in_a_worker_that_is_started_anew() {
+    let workers = Workers::begin(&two());
+    workers.served.ask(&["drain"]);
+    let (worker, keeper) = workers.of("b").unwrap();
+    for pid in [keeper, worker] {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+    until("the next keeper", || workers.of("b").is_some_and(|(now, other)| now != worker && other != keeper));
+    let socket = workers.served.folder.file("b.sock");
+    until("its drain", || LoopbackVm::connect(&socket, &VmOptions::default()).is_err());
+    workers.served.ask(&["drain", "--off"]);
+    assert_eq!(workers.served.ask(&["status"])["drained"], false);
+    drop(device(&workers, "b"));
+}
+
+#[test]
+fn a_worker_answers_what_has_started_it_and_no_other_process() {
+    let workers = Workers::begin(&two());
+    let control = workers.served.folder.file("workers/a.control");
+    let output = campanile(&["ctl", "--control", control.to_str().unwrap(), "status"]);
+    assert_eq!(output.status.code(), Some(4));
+    let said = text(&output.stderr);
+    assert!(said.contains("answers the process that has locked") && said.contains("/workers/lock"), "{said}");
 }
 
 #[test]
@@ -400,5 +478,8 @@ fn what_cannot_be_with_workers_is_refused_in_words_that_name_it() {
     );
     fs::set_permissions(folder.file("workers"), PermissionsExt::from_mode(0o777)).unwrap();
     let said = refused(&with(""));
-    assert!(said.contains("/workers: it is of user") && said.contains("mode 777"), "{said}");
+    assert!(
+        said.contains("/workers: it is of user") && said.contains("mode 777") && said.contains("0700"),
+        "{said}"
+    );
 }

@@ -17,6 +17,7 @@ use rustix::event::poll;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::WaitStatus;
+use rustix::process::getpid;
 use rustix::process::kill_process;
 use signal_hook::consts::SIGCHLD;
 use signal_hook::consts::SIGINT;
@@ -172,14 +173,19 @@ impl Keeper {
             match said {
                 Said::Ready => (self.daemon.is_ready, self.daemon.alive) = (true, Instant::now()),
                 Said::Alive => self.daemon.alive = Instant::now(),
-                Said::Main(pid) => {
-                    log::info!("keeper: the daemon is process {pid:?} from here on");
-                    self.daemon.pid = pid;
-                    match process::program(pid) {
-                        Ok(program) => self.program = program,
-                        Err(error) => log::warn!("keeper: what it executes is not known: {error}"),
-                    }
+                // The daemon says so of its child, which is this process's when the daemon has ended, and of no other process.
+                Said::Main(pid)
+                    if ![Some(self.daemon.pid), Some(getpid())].contains(&process::parent(pid)) =>
+                {
+                    log::warn!("keeper: process {pid:?} is no child of the daemon, and does not follow it");
                 }
+                Said::Main(pid) => match process::program(pid) {
+                    Ok(program) => {
+                        log::info!("keeper: the daemon is process {pid:?} from here on");
+                        (self.daemon.pid, self.program) = (pid, program);
+                    }
+                    Err(error) => log::warn!("keeper: process {pid:?} does not follow the daemon: {error}"),
+                },
                 Said::Kept | Said::Other => {}
             }
         }
@@ -338,6 +344,8 @@ mod tests {
         assert_eq!(keeper.daemon.pid, Pid::from_child(&other));
         assert!(keeper.program.ends_with("sleep") || keeper.program.ends_with("coreutils"), "{keeper:?}");
         assert_eq!(say(&mut keeper, "WATCHDOG=1"), Some(false), "that is the daemon from here on");
+        say(&mut keeper, "MAINPID=1");
+        assert_eq!(keeper.daemon.pid, Pid::from_child(&other), "that is no child of it");
         other.kill().unwrap();
         other.wait().unwrap();
     }

@@ -154,7 +154,11 @@ impl Store {
     fn pass_on(&self, bytes: &[u8]) {
         let Some(outer) = &self.outer else { return };
         // It may have been killed, and another come in its place.
-        let said = crate::service_manager::connect(outer).and_then(|socket| socket.send(bytes));
+        let said = crate::service_manager::connect(outer).and_then(|socket| {
+            // What does not read is not waited for: this process has a daemon to look after.
+            socket.set_nonblocking(true)?;
+            socket.send(bytes)
+        });
         let was_deaf = self.is_deaf.replace(said.is_err());
         match said {
             Err(error) if !was_deaf => log::warn!("NOTIFY_SOCKET {}: {error}", outer.display()),
@@ -244,5 +248,11 @@ mod tests {
             Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
         });
         assert_eq!(heard.collect::<Vec<_>>(), ["READY=1", "WATCHDOG=1", "STATUS=well"]);
+        // One that reads nothing is not waited for.
+        for _ in 0..2000 {
+            say(&socket, "WATCHDOG=1", None);
+            assert_eq!(store.hear(|_| true).unwrap(), Some(Said::Alive));
+        }
+        assert!(store.is_deaf.get());
     }
 }

@@ -1,0 +1,87 @@
+//! Locks on files that the kernel lets go when a process ends, and of which it says which process has them (fcntl(2), F_SETLK, F_GETLK).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+use rustix::fs::OFlags;
+use rustix::fs::fcntl_lock;
+use rustix::io::Errno;
+use rustix::process::Flock;
+use rustix::process::FlockOffsetType;
+use rustix::process::FlockType;
+use rustix::process::Pid;
+use rustix::process::fcntl_getlk;
+
+/// A lock that this process has until it ends, executes another program, or drops it.
+#[derive(Debug)]
+pub struct FileLock {
+    _file: File,
+}
+
+impl FileLock {
+    /// Locks a file, which is made where it is missing.
+    ///
+    /// # Errors
+    /// Another process has it: which; or the file cannot be opened.
+    pub fn take(path: &Path) -> io::Result<Self> {
+        let file = options().create(true).truncate(false).mode(0o600).open(path)?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(Errno::AGAIN | Errno::ACCESS) => {
+                let who = match holder_of(&file)? {
+                    Some(pid) => format!("process {}", pid.as_raw_nonzero()),
+                    None => "another process".to_owned(),
+                };
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{who} has it")))
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// The other process that has locked a file, if one has.
+///
+/// # Errors
+/// The file cannot be opened, though it is there.
+pub fn holder(path: &Path) -> io::Result<Option<Pid>> {
+    match options().open(path) {
+        Ok(file) => holder_of(&file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn options() -> std::fs::OpenOptions {
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
+}
+
+fn holder_of(file: &File) -> io::Result<Option<Pid>> {
+    let (typ, offset_type) = (FlockType::WriteLock, FlockOffsetType::Set);
+    let all = Flock { start: 0, length: 0, pid: None, typ, offset_type };
+    Ok(fcntl_getlk(file, &all)?.and_then(|found| found.pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::FileLock;
+    use super::holder;
+
+    #[test]
+    fn a_lock_that_no_other_process_has_is_taken_and_no_symlink_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        assert_eq!(holder(&path).unwrap(), None);
+        drop(FileLock::take(&path).unwrap());
+        assert_eq!(holder(&path).unwrap(), None);
+        let link = folder.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(FileLock::take(&link).is_err() && holder(&link).is_err());
+    }
+}
