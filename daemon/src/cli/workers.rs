@@ -1,6 +1,7 @@
 //! `campanile serve --workers DIR`: what starts a worker for each vGPU.
 
 use std::env;
+use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -55,9 +56,14 @@ pub(super) fn run(line: Vec<OsString>, configured: &Configured, folder: &Path) -
     let identity = arguments.user.as_ref().map(Identity::find).transpose();
     let identity = configured.at("user", identity.map_err(Into::into))?;
     let config = configured.settings.file.as_ref().filter(|_| arguments.config.is_none());
+    // Those that are there stay in this folder, whatever files say by now.
+    let mut pinned: Vec<OsString> = line.iter().skip(2).cloned().collect();
+    if !pinned.iter().any(|word| is_workers(word)) {
+        pinned.extend(["--workers".into(), folder.path().into()]);
+    }
     let plan = Plan {
         program,
-        arguments: line.iter().skip(2).cloned().collect(),
+        arguments: pinned.clone(),
         config: config.map(|file| file.to_path_buf()),
         schedule: arguments.schedule.is_none().then(|| schedule_arguments(&folder, arguments)),
         folder,
@@ -70,10 +76,15 @@ pub(super) fn run(line: Vec<OsString>, configured: &Configured, folder: &Path) -
         Ended::All => Ok(()),
         Ended::Replaced(program) => {
             log::info!("upgrade: {} goes on in place of this program", program.display());
-            let error = Command::new(&program).args(line.iter().skip(1)).exec();
+            let error = Command::new(&program).arg("serve").args(pinned).exec();
             Err(error).with_context(|| format!("executing {}; workers go on", program.display()))
         }
     }
+}
+
+/// Whether a word of the command line names the folder, or begins to.
+fn is_workers(word: &OsStr) -> bool {
+    word == "--workers" || word.as_encoded_bytes().starts_with(b"--workers=")
 }
 
 /// The command line of `campanile schedule` for these workers.

@@ -71,6 +71,14 @@ pub fn join(texts: &[(Option<&str>, &str)]) -> String {
                 });
                 at = Some(found);
                 let kind = said.split(' ').next();
+                let is_type = kind != Some("TYPE")
+                    || said
+                        .split(' ')
+                        .nth(2)
+                        .is_some_and(|of| ["counter", "gauge", "histogram"].contains(&of));
+                if !is_type || ![Some("HELP"), Some("TYPE"), Some("UNIT")].contains(&kind) {
+                    continue;
+                }
                 let family = &mut families[found];
                 if !family.said.iter().any(|other| other.split(' ').nth(1) == kind) {
                     family.said.push(line);

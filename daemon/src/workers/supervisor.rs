@@ -410,8 +410,12 @@ impl Supervisor {
                 }
             },
             Order::Replace { program } => {
-                self.program = Some(program);
-                done(outcome, Ok(()));
+                // Workers have been upgraded to it, where there are any.
+                let is_ours = !self.workers.is_empty() || says_its_version(&program);
+                let why =
+                    || format!("{}: it is no campanile, by what it says with --version", program.display());
+                done(outcome, if is_ours { Ok(()) } else { Err(why()) });
+                self.program = is_ours.then_some(program);
             }
             Order::Answered => {
                 done(outcome, Ok(()));
@@ -493,6 +497,12 @@ impl Worker {
             ended: self.service.ended,
         });
     }
+}
+
+/// Whether a program says what it is as this one does.
+fn says_its_version(program: &Path) -> bool {
+    let said = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+    said.is_ok_and(|said| said.status.success() && said.stdout.starts_with(b"campanile "))
 }
 
 /// The keeper of a worker, if there is one. Where the worker does not answer, its keeper is about to start the next one, and says so.

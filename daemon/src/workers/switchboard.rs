@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::thread;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use campanile_host_gpu::node::clock;
@@ -73,8 +73,8 @@ pub struct Switchboard {
     program: PathBuf,
     /// One change at a time.
     vgpus: Mutex<Vec<Known>>,
-    /// Another program is about to take the place of this one.
-    is_replaced: AtomicBool,
+    /// The thread that has an upgrade answered: another program takes the place of this one then.
+    replaces: Mutex<Option<ThreadId>>,
 }
 
 /// What a switchboard has to do with.
@@ -111,7 +111,7 @@ impl Switchboard {
             confiner,
             program,
             vgpus: Mutex::new(vgpus),
-            is_replaced: AtomicBool::new(false),
+            replaces: Mutex::new(None),
         }
     }
 
@@ -293,7 +293,7 @@ impl Switchboard {
         }
         let program = binary.map_or_else(|| self.program.clone(), Path::to_owned);
         self.order(Order::Replace { program })?;
-        self.is_replaced.store(true, Ordering::Release);
+        *self.replaces.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current().id());
         Ok(merge::upgrades(&answers, std::process::id()))
     }
 }
@@ -328,7 +328,9 @@ impl Console for Switchboard {
     }
 
     fn answered(&self) {
-        if self.is_replaced.swap(false, Ordering::AcqRel) {
+        let mut replaces = self.replaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if replaces.take_if(|replaces| *replaces == thread::current().id()).is_some() {
+            drop(replaces);
             // Where this process ends, nothing comes of it.
             let _over = self.order(Order::Answered);
         }

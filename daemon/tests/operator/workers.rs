@@ -258,6 +258,12 @@ fn cont_23_a_program_that_does_not_start_replaces_nothing() {
     assert!(said.contains("vGPU a") && said.contains("upgraded: none"), "{said}");
     assert_eq!((workers.all(), workers.processes()), before);
     fill(&device, 2, true).unwrap();
+    // Where there is no worker, it is asked what it is.
+    let none = Workers::begin("");
+    let pid = none.served.pid();
+    assert!(none.refused(&["upgrade", "--binary", "/bin/false"]).contains("it is no campanile"));
+    assert_eq!(none.served.ask(&["upgrade"])["pid"], pid);
+    until("the new program", || none.served.ctl(&["status"]).status.success());
 }
 
 #[test]
