@@ -93,6 +93,12 @@ pub fn take(vgpu: &str) -> BTreeMap<String, OwnedFd> {
     of_it.map(|(name, file)| (name[prefix.len()..].to_owned(), file)).collect()
 }
 
+/// Takes one of them.
+pub fn take_one(vgpu: &str, role: &str) -> Option<OwnedFd> {
+    let name = name(vgpu, role)?;
+    DELIVERED.lock().unwrap_or_else(PoisonError::into_inner).remove(&name)
+}
+
 /// Closes what was delivered and nothing has taken, and takes it out of the store. Its names.
 pub fn drop_others() -> Vec<String> {
     let left = std::mem::take(&mut *DELIVERED.lock().unwrap_or_else(PoisonError::into_inner));

@@ -9,7 +9,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Context;
-use anyhow::bail;
 use campanile_host_gpu::descriptors;
 use clap::ValueEnum;
 use rustix::process::Uid;
@@ -22,6 +21,7 @@ use super::reload::Reread;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;
+use crate::fd_store;
 use crate::host::check::objections;
 use crate::service_manager;
 use crate::workers::folder::Folder;
@@ -31,12 +31,15 @@ use crate::workers::supervisor::Plan;
 
 /// Starts workers, and looks after them until they have ended.
 pub(super) fn run(line: Vec<OsString>, configured: &Configured, folder: &Path) -> anyhow::Result<()> {
-    if env::var_os("LISTEN_FDS").is_some_and(|count| count != "0") {
-        bail!(
-            "--workers: a service manager has handed sockets over, and workers make their own; leave them out of its units"
-        );
-    }
     service_manager::open();
+    service_manager::take_sockets()?;
+    let handed = service_manager::check_claimed();
+    handed.context("--workers: workers make their own sockets; leave this one out of the units")?;
+    // What a daemon for all has left, in whose place this process was started: its VMs see that it has ended.
+    fd_store::deliver(service_manager::take_stored());
+    for name in fd_store::drop_others() {
+        log::warn!("descriptor store: {name}: of a daemon without workers; closed");
+    }
     let program = env::current_exe().context("finding this program")?;
     descriptors::close_all_on_exec().context("keeping descriptors from workers (Linux 5.11 or newer)")?;
     let arguments = &configured.arguments;

@@ -44,7 +44,7 @@ pub struct EngineOptions {
     pub profile: GpuProfile,
     /// What engines are started from.
     pub program: Program,
-    /// Where what was found of the machine is kept for the next process, if anywhere.
+    /// The file in which what was found of the machine is kept for the next process, where the descriptor store does not keep it.
     pub findings: Option<PathBuf>,
 }
 

@@ -1,15 +1,19 @@
 //! What was found of the machine, for the next process that would look for the same.
 //!
-//! A daemon asks engine processes what the machine can do before it serves, which takes a driver's start. A worker that follows another one has no
-//! time for that: where its folder has a file of findings, it takes what is there for the same question, and adds what it has asked itself. Only what
-//! works is noted: what does not is tried again.
+//! A daemon asks engine processes what the machine can do before it serves, which takes a driver's start. One that follows another has no time
+//! for that: it takes what that one has found for the same question, and notes what it asks itself. Findings of workers lie in a file of their
+//! folder, those of other daemons in the descriptor store. Only what works is noted: what does not is tried again.
 
 use std::cell::RefCell;
 use std::env;
 use std::fs;
+use std::fs::File;
 use std::io;
 use std::io::Read;
+use std::io::Seek;
 use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -17,6 +21,8 @@ use std::path::PathBuf;
 use campanile_host_gpu::adapter::program::INHERITED;
 use campanile_host_gpu::adapter::program::Program;
 use campanile_protocol::profile::Profile;
+use rustix::fs::MemfdFlags;
+use rustix::fs::memfd_create;
 use serde::Deserialize;
 use serde::Serialize;
 use zerocopy::FromBytes;
@@ -24,6 +30,7 @@ use zerocopy::IntoBytes;
 
 use super::probe::probe_compute;
 use super::probe::probe_tracking;
+use crate::fd_store;
 use crate::vgpu::config::Compute;
 use crate::vgpu::config::ComputeDevice;
 
@@ -43,28 +50,49 @@ enum Finding {
     Tracking,
 }
 
+/// What they are called in the descriptor store, of no vGPU.
+const ROLE: &str = "findings";
+
+/// Where they lie.
+#[derive(Debug)]
+enum Place {
+    /// Nowhere: the process that follows asks anew.
+    Nowhere,
+    /// In a file.
+    File(PathBuf),
+    /// In memory that the store keeps, once there are any.
+    Store(RefCell<Option<File>>),
+}
+
 /// All that was found, by what was asked.
 #[derive(Debug)]
 pub(super) struct Findings {
-    file: Option<PathBuf>,
+    place: Place,
     all: RefCell<Vec<(String, Finding)>>,
 }
 
 impl Findings {
-    /// Those of a file, if there is to be one. One that cannot be read is as one that is not there.
+    /// Those of a file, if there is to be one, or else of the descriptor store, if there is one. What cannot be read is as what is not
+    /// there.
     pub(super) fn open(file: Option<&Path>) -> Self {
-        let read = |path: &Path| {
-            let mut bytes = Vec::new();
-            fs::File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
-            ciborium::from_reader(bytes.as_slice()).map_err(io::Error::other)
-        };
-        let all = file.map(read).transpose().unwrap_or_else(|error: io::Error| {
-            if error.kind() != io::ErrorKind::NotFound {
-                log::warn!("{}: {error}; the machine is asked anew", file.unwrap_or(Path::new("")).display());
+        let place = match file {
+            Some(file) => Place::File(file.to_owned()),
+            None if fd_store::is_open() => {
+                Place::Store(RefCell::new(fd_store::take_one("", ROLE).map(File::from)))
             }
-            None
+            None => Place::Nowhere,
+        };
+        Self::at(place)
+    }
+
+    fn at(place: Place) -> Self {
+        let all = place.read().unwrap_or_else(|error| {
+            log::warn!(
+                "what was found of the machine before cannot be read, so that it is asked anew: {error}"
+            );
+            Vec::new()
         });
-        Self { file: file.map(Path::to_owned), all: RefCell::new(all.unwrap_or_default()) }
+        Self { place, all: RefCell::new(all) }
     }
 
     /// As [`probe_compute`].
@@ -83,6 +111,7 @@ impl Findings {
             // Of another size it is another program's.
             if of.is_none_or(|profile| profile.is_some()) {
                 let profile = of.flatten();
+                log::info!("what was found of the machine before holds: {device}");
                 let profile = profile.map(Box::new);
                 return Ok((Compute::Available(ComputeDevice { name: device, profile }), is_gpu));
             }
@@ -116,27 +145,67 @@ impl Findings {
     }
 
     fn note(&self, key: String, finding: Finding) {
-        let Some(file) = &self.file else { return };
         let mut all = self.all.borrow_mut();
         all.retain(|(its, _)| *its != key);
         all.push((key, finding));
         let surplus = all.len().saturating_sub(MOST);
         all.drain(..surplus);
-        if let Err(error) = write(file, &all) {
-            log::warn!("{}: {error}; the next process asks the machine anew", file.display());
+        if let Err(error) = self.place.write(&all) {
+            log::warn!(
+                "what was found of the machine cannot be noted, so that the next process asks anew: {error}"
+            );
         }
     }
 }
 
-/// Writes all of it, so that a reader sees all or what was there before.
-fn write(file: &Path, all: &[(String, Finding)]) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    ciborium::into_writer(all, &mut bytes).map_err(io::Error::other)?;
-    let folder = file.parent().unwrap_or(Path::new("."));
-    let mut draft = tempfile::Builder::new().prefix(".findings.").tempfile_in(folder)?;
-    draft.write_all(&bytes)?;
-    draft.persist(file)?;
-    Ok(())
+impl Place {
+    fn read(&self) -> io::Result<Vec<(String, Finding)>> {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Nowhere => return Ok(Vec::new()),
+            Self::File(path) => match File::open(path) {
+                Ok(file) => file.take(LONGEST).read_to_end(&mut bytes)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            },
+            Self::Store(file) => {
+                let file = file.borrow();
+                let Some(mut file) = file.as_ref() else { return Ok(Vec::new()) };
+                // Where the process before this one has left off does not matter.
+                file.rewind()?;
+                file.take(LONGEST).read_to_end(&mut bytes)?
+            }
+        };
+        ciborium::from_reader(bytes.as_slice()).map_err(io::Error::other)
+    }
+
+    fn write(&self, all: &[(String, Finding)]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        ciborium::into_writer(all, &mut bytes).map_err(io::Error::other)?;
+        match self {
+            Self::Nowhere => Ok(()),
+            // A reader sees all of it, or what was there before.
+            Self::File(path) => {
+                let folder = path.parent().unwrap_or(Path::new("."));
+                let mut draft = tempfile::Builder::new().prefix(".findings.").tempfile_in(folder)?;
+                draft.write_all(&bytes)?;
+                draft.persist(path)?;
+                Ok(())
+            }
+            // What is cut off, of a process that is killed, cannot be read.
+            Self::Store(file) => {
+                let mut file = file.borrow_mut();
+                let is_new = file.is_none();
+                let file = match &mut *file {
+                    Some(file) => file,
+                    none => none.insert(File::from(memfd_create("campanile-findings", MemfdFlags::CLOEXEC)?)),
+                };
+                file.set_len(0)?;
+                file.write_all_at(&bytes, 0)?;
+                if is_new { fd_store::put("", ROLE, file.as_fd()) } else { Ok(()) }
+            }
+        }
+    }
 }
 
 /// All on which the answer depends: the program and its account, the driver's environment and manifests, and what is asked.
@@ -164,12 +233,14 @@ fn key(program: &Program, sandbox: bool, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::fs;
 
     use campanile_host_gpu::adapter::program::Program;
 
     use super::Finding;
     use super::Findings;
+    use super::Place;
     use super::key;
     use crate::vgpu::config::Compute;
 
@@ -213,6 +284,23 @@ mod tests {
     }
 
     #[test]
+    fn what_the_descriptor_store_keeps_is_read_by_the_next_process_whatever_is_written_to_it() {
+        let program = program();
+        let before = Findings::at(Place::Store(RefCell::default()));
+        before.note("other".to_owned(), Finding::Tracking);
+        before.note(key(&program, false, "tracking"), Finding::Tracking);
+        let Place::Store(kept) = before.place else { panic!("{before:?}") };
+        let file = kept.into_inner().unwrap();
+        let next = Findings::at(Place::Store(RefCell::new(Some(file.try_clone().unwrap()))));
+        assert!(tracks(&next, &program, false));
+        file.set_len(7).unwrap();
+        let cut = Findings::at(Place::Store(RefCell::new(Some(file))));
+        assert!(!tracks(&cut, &program, false));
+        cut.note("x".to_owned(), Finding::Tracking);
+        assert_eq!(Findings::at(cut.place).known("x"), Some(Finding::Tracking));
+    }
+
+    #[test]
     fn a_program_that_was_replaced_is_another_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
@@ -244,6 +332,6 @@ mod tests {
         // One without a file keeps nothing.
         let none = Findings::open(None);
         none.note("x".to_owned(), Finding::Tracking);
-        assert_eq!(none.known("x"), None);
+        assert_eq!(Findings::open(None).known("x"), None);
     }
 }

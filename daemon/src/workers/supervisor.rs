@@ -394,7 +394,12 @@ impl Supervisor {
         };
         match order {
             Order::Begin { vgpu, made } => match self.begin_worker(vgpu, made.as_deref()) {
-                Ok(worker) => worker.outcomes.push(outcome),
+                Ok(worker) => match worker.service.phase() {
+                    // It was ordered before, and has taken too long.
+                    Phase::Serving(_) => done(outcome, Ok(())),
+                    Phase::Ending(_) => done(outcome, Err("one of this name is about to end".to_owned())),
+                    Phase::Starting | Phase::Pausing(_) => worker.outcomes.push(outcome),
+                },
                 Err(error) => done(outcome, Err(error.to_string())),
             },
             Order::End { vgpu } => match self.workers.iter().position(|worker| worker.vgpu == vgpu) {
@@ -473,6 +478,7 @@ impl Supervisor {
                 found.process.pid().as_raw_nonzero()
             );
         }
+        self.has_found |= found.is_some();
         let service = Service::begin(command, Notify::open(&path)?, found)?;
         let worker = Worker { vgpu, service, outcomes: Vec::new() };
         worker.show(&self.board);

@@ -142,6 +142,23 @@ fn cont_12_guests_of_a_daemon_that_is_killed_see_lost_devices_and_go_on_with_new
 }
 
 #[test]
+fn a_daemon_that_follows_one_that_was_killed_takes_what_that_one_has_found_of_the_machine() {
+    let folder = Folder::with(&format!("{QUIET}{}", table("a", "")));
+    let log = folder.file("log");
+    let command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    let file = fs::File::create(&log).unwrap();
+    let kept = Kept(Served::run(folder, command, &["--respawn"], file.into()));
+    let times =
+        || fs::read_to_string(&log).unwrap().matches("what was found of the machine before holds").count();
+    assert_eq!(times(), 0, "the first one asks it");
+    for round in 1..=2 {
+        kept.kill();
+        assert_eq!(times(), round);
+    }
+    fill(&Device::open(kept.connect("a").open("test").unwrap()).unwrap(), 1, true).unwrap();
+}
+
+#[test]
 fn cont_12_files_of_the_fs_front_go_on_and_no_memory_that_a_process_has_mapped_is_handed_out() {
     let kept = Kept::begin(&table("f", "front = \"fs\"\naperture = \"16M\"\n"));
     let options = VmOptions { device: DeviceKind::Fs, aperture: 16 << 20, ..VmOptions::default() };

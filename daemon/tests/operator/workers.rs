@@ -441,6 +441,23 @@ fn a_worker_answers_what_has_started_it_and_no_other_process() {
 }
 
 #[test]
+fn what_a_daemon_for_all_has_left_with_the_service_manager_is_closed() {
+    let folder = Folder::with(&format!("{QUIET}{WORKERS}{}", table("a", "")));
+    let log = folder.file("log");
+    let mut command = Command::new("sh");
+    let hand_over =
+        "exec 3</dev/zero; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=campanile.a.log exec \"$0\" \"$@\"";
+    command.args(["-c", hand_over, env!("CARGO_BIN_EXE_campanile")]);
+    let served = Served::run(folder, command, &[], fs::File::create(&log).unwrap().into());
+    let workers = Workers { served };
+    let said = fs::read_to_string(log).unwrap();
+    assert!(said.contains("campanile.a.log: of a daemon without workers; closed"), "{said}");
+    let open = fs::read_dir(format!("/proc/{}/fd", workers.served.pid())).unwrap();
+    let files: Vec<_> = open.filter_map(|file| fs::read_link(file.unwrap().path()).ok()).collect();
+    assert!(files.iter().all(|file| file.to_str() != Some("/dev/zero")), "{files:?}");
+}
+
+#[test]
 fn what_cannot_be_with_workers_is_refused_in_words_that_name_it() {
     let workers = Workers::begin(&two());
     let config = workers.served.folder.config();
