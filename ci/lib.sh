@@ -138,17 +138,22 @@ recorded() {
 begin_loom() {
     local test_environment=("RUSTFLAGS=--cfg loom" LOOM_MAX_PREEMPTIONS=3 "CARGO_TARGET_DIR=$target/loom")
     local nicely=(nice -n 10) test_threads=1
-    run_tests --package campanile-protocol --release --lib loom >"$scratch/loom" 2>&1 &
+    {
+        local verdict=0
+        run_tests --package campanile-protocol --release --lib loom >"$scratch/loom" 2>&1 || verdict=$?
+        echo "$verdict" >"$scratch/loom-verdict"
+    } &
     loom=$!
 }
 
 # Waits for them.
 end_loom() {
     local verdict=0
-    wait "$loom" || verdict=$?
-    loom=
+    # A stage is no parent of what was begun outside of it.
+    tail --pid="$loom" --follow /dev/null
     cat "$scratch/loom"
     recorded loom || verdict=1
+    [ "$(cat "$scratch/loom-verdict")" = 0 ] || verdict=1
     return "$verdict"
 }
 
