@@ -328,17 +328,14 @@ impl Supervisor {
             let vgpu = worker.vgpu.clone();
             match look_after(&mut worker.service, now) {
                 None => {}
-                Some(Fate::Pauses(..)) if self.is_ending => gone.push(at),
+                Some(Fate::Pauses(..)) if self.is_ending => gone.push((at, Ok(()))),
                 // A keeper that was killed leaves its worker.
                 Some(Fate::Ended) => match found_worker(folder, &vgpu)? {
                     Some(found) => {
                         worker.service.adopt(found, now);
                         worker.service.end(now);
                     }
-                    None => {
-                        worker.tell(&Ok(()));
-                        gone.push(at);
-                    }
+                    None => gone.push((at, Ok(()))),
                 },
                 Some(Fate::Failed(how)) => {
                     let why = format!("vGPU {vgpu}: its worker has ended before it served, {how}");
@@ -346,8 +343,7 @@ impl Supervisor {
                     if worker.outcomes.is_empty() {
                         failed = Some(why.clone());
                     }
-                    worker.tell(&Err(why));
-                    gone.push(at);
+                    gone.push((at, Err(why)));
                 }
                 Some(Fate::Pauses(pause, how)) => match found_worker(folder, &vgpu)? {
                     Some(found) => {
@@ -375,15 +371,21 @@ impl Supervisor {
                 worker.tell(&Ok(()));
             }
         }
-        for at in gone.into_iter().rev() {
-            let worker = self.workers.remove(at);
-            self.board.remove(&worker.vgpu);
-            self.plan.folder.forget(&worker.vgpu);
+        for (at, outcome) in gone.into_iter().rev() {
+            self.let_go(at, &outcome);
         }
         match failed.filter(|_| !self.has_found) {
             Some(why) => Err(io::Error::other(why)),
             None => Ok(()),
         }
+    }
+
+    /// Nothing of a worker stays. Those that wait for that are told last: they look at what there is.
+    fn let_go(&mut self, at: usize, outcome: &Result<(), String>) {
+        let mut worker = self.workers.remove(at);
+        self.board.remove(&worker.vgpu);
+        self.plan.folder.forget(&worker.vgpu);
+        worker.tell(outcome);
     }
 
     /// Does what was ordered, or begins it. The program that is to take the place of this one, if it is time.
@@ -407,10 +409,7 @@ impl Supervisor {
                 Some(at) => {
                     self.workers[at].outcomes.push(outcome);
                     if self.workers[at].service.end(Instant::now()) {
-                        let mut worker = self.workers.remove(at);
-                        worker.tell(&Ok(()));
-                        self.board.remove(&vgpu);
-                        self.plan.folder.forget(&vgpu);
+                        self.let_go(at, &Ok(()));
                     }
                 }
             },

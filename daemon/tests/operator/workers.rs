@@ -334,6 +334,12 @@ fn cont_24_vgpus_come_and_go_with_their_workers() {
         workers.refused(&["vgpu", "add", nowhere]).contains("vGPU d: its worker has ended before it served")
     );
     assert_eq!(workers.all().len(), 3);
+    // Over and over, the same name: it is free as soon as that is said.
+    for _ in 0..10 {
+        served.ask(&["vgpu", "add", &workers.spec("g")]);
+        served.ask(&["vgpu", "remove", "g"]);
+        assert!(workers.refused(&["vgpu", "add", nowhere]).contains("has ended before it served"));
+    }
     let (worker, keeper) = workers.of("c").unwrap();
     assert!(workers.refused(&["vgpu", "remove", "b"]).contains("a VM has it"));
     served.ask(&["vgpu", "remove", "c", "--force"]);
