@@ -6,7 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::FlockOperation;
+use rustix::fs::Mode;
 use rustix::fs::OFlags;
+use rustix::fs::fchmod;
 use rustix::fs::fcntl_lock;
 use rustix::io::Errno;
 use rustix::process::Flock;
@@ -27,7 +29,9 @@ impl FileLock {
     /// # Errors
     /// Another process has it: which; or the file cannot be opened.
     pub fn take(path: &Path) -> io::Result<Self> {
-        let file = options().create(true).truncate(false).mode(0o600).open(path)?;
+        let file = options().write(true).create(true).truncate(false).open(path)?;
+        // Others look who has it; the folder says which others.
+        fchmod(&file, Mode::from_raw_mode(0o644))?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _file: file }),
             Err(Errno::AGAIN | Errno::ACCESS) => {
@@ -56,7 +60,7 @@ pub fn holder(path: &Path) -> io::Result<Option<Pid>> {
 
 fn options() -> std::fs::OpenOptions {
     let mut options = File::options();
-    options.read(true).write(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options.read(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     options
 }
 

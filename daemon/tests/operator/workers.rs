@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::chown;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -34,6 +36,8 @@ use crate::upgrade::connect;
 
 /// How long anything may be silent, in tests that wait for that.
 const SILENCE: Duration = Duration::from_secs(2);
+/// An account that no machine has.
+const ACCOUNT: u32 = 54321;
 const WORKERS: &str = "workers = \"@/workers\"\n";
 
 /// All that a folder's processes are, ended however a test ends.
@@ -444,6 +448,31 @@ fn a_worker_answers_what_has_started_it_and_no_other_process() {
     assert_eq!(output.status.code(), Some(4));
     let said = text(&output.stderr);
     assert!(said.contains("answers the process that has locked") && said.contains("/workers/lock"), "{said}");
+}
+
+#[test]
+fn workers_of_another_user_answer_what_has_started_them() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let account = format!("user = \"{ACCOUNT}:{ACCOUNT}\"\nmetrics = \"unix:@/metrics\"\n");
+    let folder = Folder::with(&format!("{QUIET}{WORKERS}{account}{}", two()));
+    chown(folder.path(), Some(ACCOUNT), Some(ACCOUNT)).unwrap();
+    let command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    let mut workers = Workers { served: Served::run(folder, command, &[], Stdio::inherit()) };
+    let all = workers.all();
+    assert_eq!(all.len(), 2, "they answer");
+    for (vgpu, worker, keeper) in &all {
+        let user = |pid: &Pid| fs::metadata(format!("/proc/{}", pid.as_raw_nonzero())).unwrap().uid();
+        let status = fs::read_to_string(format!("/proc/{}/status", worker.as_raw_nonzero())).unwrap();
+        assert!(status.contains(&format!("\nUid:\t{ACCOUNT}\t")), "{vgpu}: {status}");
+        assert_eq!(user(keeper), 0);
+    }
+    drop(device(&workers, "a"));
+    assert!(scrape(&workers.served).contains("campanile_responds{vgpu=\"b\"} 1"));
+    workers.served.kill();
+    workers.served.start_again();
+    until("all answer", || workers.all() == all);
 }
 
 #[test]
