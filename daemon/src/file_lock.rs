@@ -71,11 +71,70 @@ fn holder_of(file: &File) -> io::Result<Option<Pid>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::env;
+    use std::io::Read;
     use std::os::unix::fs::symlink;
+    use std::path::Path;
+    use std::process::Child;
+    use std::process::Command;
+    use std::process::Stdio;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use rustix::process::Pid;
 
     use super::FileLock;
     use super::holder;
+
+    /// What a process of this test locks until its standard input ends.
+    const LOCKS: &str = "CAMPANILE_TEST_LOCKS";
+
+    /// Another process that has locked a file.
+    pub(crate) struct Holder(Child);
+
+    impl Holder {
+        pub(crate) fn of(path: &Path) -> Self {
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args(["--exact", "file_lock::tests::another_process_has_a_lock", "--nocapture"]);
+            command.env(LOCKS, path).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let new = Self(command.spawn().unwrap());
+            let begun = Instant::now();
+            while holder(path).unwrap() != Some(new.pid()) {
+                assert!(begun.elapsed() < Duration::from_secs(60), "it never locks it");
+                std::thread::yield_now();
+            }
+            new
+        }
+
+        pub(crate) fn pid(&self) -> Pid {
+            Pid::from_child(&self.0)
+        }
+    }
+
+    impl Drop for Holder {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn another_process_has_a_lock() {
+        if let Some(path) = env::var_os(LOCKS) {
+            let _lock = FileLock::take(path.as_ref()).unwrap();
+            std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let other = Holder::of(&path);
+        let error = FileLock::take(&path).unwrap_err();
+        assert_eq!(error.to_string(), format!("process {} has it", other.pid().as_raw_nonzero()));
+        drop(other);
+        assert_eq!(holder(&path).unwrap(), None, "the kernel has let it go");
+        FileLock::take(&path).unwrap();
+    }
 
     #[test]
     fn a_lock_that_no_other_process_has_is_taken_and_no_symlink_is_followed() {

@@ -62,3 +62,40 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpid;
+    use serde_json::json;
+
+    use super::Board;
+    use super::Seen;
+
+    fn seen(vgpu: &str, ended: u64) -> Seen {
+        Seen { vgpu: vgpu.to_owned(), keeper: None, serves: false, ended }
+    }
+
+    #[test]
+    fn a_worker_is_shown_once_as_it_is_now_in_the_order_in_which_they_came() {
+        let board = Board::default();
+        assert!(!board.has("a"));
+        for (vgpu, ended) in [("a", 0), ("b", 0), ("a", 3)] {
+            board.show(seen(vgpu, ended));
+        }
+        assert_eq!(board.all(), [seen("a", 3), seen("b", 0)]);
+        assert!(board.has("a") && board.has("b") && !board.has("c"));
+        board.remove("a");
+        board.remove("c");
+        assert_eq!(board.all(), [seen("b", 0)]);
+    }
+
+    #[test]
+    fn the_operator_sees_both_processes_of_a_worker() {
+        let pid = getpid();
+        let now = Seen { keeper: Some(pid), serves: true, ..seen("a", 2) };
+        let keeper = pid.as_raw_nonzero().get();
+        let expected = json!({ "vgpu": "a", "pid": 7, "keeper": keeper, "serves": true, "ended": 2 });
+        assert_eq!(now.describe(&json!(7)), expected);
+        assert_eq!(seen("b", 0).describe(&json!(null))["keeper"], json!(null));
+    }
+}

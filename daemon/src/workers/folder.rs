@@ -248,11 +248,16 @@ fn vgpu_of(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
     use std::os::unix::fs::PermissionsExt;
+
+    use rustix::process::Uid;
+    use rustix::process::geteuid;
 
     use super::Folder;
     use super::file_name;
     use super::vgpu_of;
+    use crate::file_lock::tests::Holder;
 
     #[test]
     fn names_of_vgpus_become_names_of_files_and_no_two_the_same() {
@@ -260,7 +265,17 @@ mod tests {
         assert_eq!(folder.control("a").to_str(), Some("/run/w/a.control"));
         assert_eq!(folder.control("../x").to_str(), Some("/run/w/%2e%2e%2fx.control"));
         assert_ne!(folder.metrics("a b"), folder.metrics("a%20b"));
+        assert_eq!(folder.notify("a").to_str(), Some("/run/w/a.notify"));
+        assert_eq!(folder.name("a.b"), "a%2eb");
+        let all = [folder.schedule(), folder.starter(), folder.findings(), folder.schedule_notify()];
+        assert_eq!(
+            all.map(|path| path.to_str().unwrap().to_owned()),
+            ["/run/w/schedule", "/run/w/lock", "/run/w/findings", "/run/w/schedule-notify"]
+        );
         assert_eq!(folder.objection("a"), None);
+        let at_limit = "a".repeat(107 - "/run/w/.control".len());
+        assert_eq!(folder.objection(&at_limit), None);
+        assert!(folder.objection(&format!("{at_limit}a")).is_some());
         let why = folder.objection(&"é".repeat(32)).unwrap();
         assert!(why.contains("a path of 207 bytes; 107 are possible"), "{why}");
         let deep = Folder::new(format!("/{}", "d".repeat(92)).as_ref());
@@ -279,6 +294,15 @@ mod tests {
         assert!(why.contains("with mode 770"), "{why}");
         fs::write(outer.path().join("file"), "").unwrap();
         assert!(Folder::new(&outer.path().join("file")).make(None).is_err());
+        if geteuid().is_root() {
+            let user = Uid::from_raw(54321);
+            fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o700)).unwrap();
+            folder.make(Some(user)).unwrap();
+            assert_eq!(fs::metadata(folder.path()).unwrap().uid(), 54321, "it is that user's from there on");
+            folder.make(Some(user)).unwrap();
+            let why = folder.make(None).unwrap_err().to_string();
+            assert!(why.contains("it is of user 54321"), "{why}");
+        }
     }
 
     #[test]
@@ -306,6 +330,9 @@ mod tests {
         let folder = Folder::new(outer.path());
         fs::write(folder.keeper("a"), "").unwrap();
         assert_eq!(folder.kept().unwrap(), [""; 0], "nothing has locked it");
+        fs::write(folder.keeper("b"), "").unwrap();
+        let _keepers = ["a b", "c"].map(|vgpu| Holder::of(&folder.keeper(vgpu)));
+        assert_eq!(folder.kept().unwrap(), ["a b", "c"]);
     }
 
     #[test]
@@ -316,5 +343,7 @@ mod tests {
             folder.set_drained(is_drained).unwrap();
             assert_eq!(Folder::new(outer.path()).is_drained(), is_drained);
         }
+        fs::create_dir(outer.path().join("drained")).unwrap();
+        assert!(folder.set_drained(false).is_err(), "it is no file");
     }
 }

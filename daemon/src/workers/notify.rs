@@ -73,6 +73,8 @@ mod tests {
         say(b"READY=1");
         say(b"STATUS=well");
         assert!(notify.serves() && !notify.serves());
+        let error = Notify::open(folder.path()).unwrap_err();
+        assert_ne!(error.kind(), std::io::ErrorKind::AddrInUse, "what is no socket is left, and named");
         let next = Notify::open(&path).unwrap();
         say(b"WATCHDOG=1");
         assert!(next.serves() && !notify.serves());

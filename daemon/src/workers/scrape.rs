@@ -172,6 +172,11 @@ mod tests {
         let lies = "loose 1\n# TYPE campanile_resets counter\ncampanile_resets_total{vgpu=\"b\"} 9\n\
                     campanile_resets_total{vgpu=\"b\",vgpu=\"a\\\"x\"} 9\ncampanile_resets_total{of_vgpu=\"a\\\"x\"} 9\n\
                     campanile_resets_total{vgpu=\"a\\\"x\"} 1\nother{vgpu=\"a\\\"x\"} 1\n# TYPE up gauge\nup 0\n# EOF\n";
+        let odd = "# TYPE campanile_resets summary\n# TYPE campanile_resets counter\n# NOTE campanile_resets x\ncampanile_resets_total 1\n";
+        assert_eq!(
+            join(&[(None, odd)]),
+            "# TYPE campanile_resets counter\ncampanile_resets_total 1\n# EOF\n"
+        );
         let text = join(&[(Some("a\"x"), lies)]);
         assert_eq!(
             text,

@@ -300,6 +300,7 @@ mod tests {
         say(folder.path(), "READY=1");
         assert!(!told.hear(now), "it is to end");
         assert!(told.kill_late(now + PATIENCE), "it does not end");
+        assert_eq!(told.due(), Some(now + 2 * PATIENCE));
         wait(&told);
         assert_eq!(told.reap(Instant::now()), Fate::Ended);
         assert!(told.end(now), "it has ended already");
@@ -327,6 +328,29 @@ mod tests {
         wait(&service);
         let Fate::Pauses(_, how) = service.reap(now) else { panic!("{service:?}") };
         assert!(how.starts_with("signal 9"), "{how}");
+    }
+
+    #[test]
+    fn one_that_pauses_is_another_process_when_that_was_found() {
+        let (mut service, folder) = service("exit 1");
+        say(folder.path(), "READY=1");
+        let now = Instant::now();
+        assert!(service.hear(now));
+        wait(&service);
+        assert!(service.has_ended());
+        assert!(matches!(service.reap(now), Fate::Pauses(..)));
+        assert!(!service.has_ended(), "it was waited for");
+        for serves in [true, false] {
+            let process = Process::start(Command::new("sleep").arg("1000")).unwrap();
+            let pid = process.pid();
+            service.adopt(Found { process, serves }, now);
+            let phase = if serves { Phase::Serving(now) } else { Phase::Starting };
+            assert_eq!((service.pid(), service.phase(), service.has_ended()), (Some(pid), phase, false));
+            assert_eq!(service.due(), None);
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            wait(&service);
+            assert!(service.has_ended() && matches!(service.reap(now), Fate::Pauses(..)));
+        }
     }
 
     #[test]
