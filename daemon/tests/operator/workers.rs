@@ -35,7 +35,7 @@ use crate::upgrade::Over;
 use crate::upgrade::connect;
 
 /// How long anything may be silent, in tests that wait for that.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE: Duration = Duration::from_secs(3);
 /// An account that no machine has.
 const ACCOUNT: u32 = 54321;
 const WORKERS: &str = "workers = \"@/workers\"\n";
