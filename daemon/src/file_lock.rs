@@ -30,16 +30,16 @@ impl FileLock {
     /// Another process has it: which; or the file cannot be opened.
     pub fn take(path: &Path) -> io::Result<Self> {
         let file = options().write(true).create(true).truncate(false).open(path)?;
-        // Others look who has it; the folder says which others.
+        // Processes of other users may read it, and so ask which process has the lock; the folder limits which users.
         fchmod(&file, Mode::from_raw_mode(0o644))?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _file: file }),
             Err(Errno::AGAIN | Errno::ACCESS) => {
-                let who = match holder_of(&file)? {
+                let other = match holder_of(&file)? {
                     Some(pid) => format!("process {}", pid.as_raw_nonzero()),
                     None => "another process".to_owned(),
                 };
-                Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{who} has it")))
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{other} has it")))
             }
             Err(errno) => Err(errno.into()),
         }

@@ -7,7 +7,8 @@ use crate::file_lock::FileLock;
 use crate::operator::http::address::Address;
 use crate::workers::folder::Folder;
 
-/// What a worker is, of all that is said: where it is asked, and who keeps it, are the affair of what has started it.
+/// Narrows the options of a daemon to those of one worker: its sockets for the operator are in the folder of workers, and its keeper is
+/// this program.
 pub(super) fn narrow(arguments: &mut ServeArguments) {
     let (Some(vgpu), Some(folder)) = (&arguments.processes.worker, &arguments.processes.workers) else {
         return;

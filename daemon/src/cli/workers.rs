@@ -25,9 +25,9 @@ use crate::fd_store;
 use crate::host::check::objections;
 use crate::service_manager;
 use crate::workers::folder::Folder;
+use crate::workers::plan::Plan;
 use crate::workers::serve::serve;
 use crate::workers::supervisor::Ended;
-use crate::workers::supervisor::Plan;
 
 /// Starts workers, and looks after them until they have ended.
 pub(super) fn run(line: Vec<OsString>, configured: &Configured, folder: &Path) -> anyhow::Result<()> {

@@ -294,6 +294,16 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_has_the_number_of_its_vgpu_among_those_of_all() {
+        let each = [60_800, 60_801].map(|number| std::sync::Arc::new(made_up(number, &[]))).to_vec();
+        let all = Accounts { each, why: String::new(), is_automatic: true };
+        for (index, number) in [(0, 60_800), (1, 60_801)] {
+            let own = all.clone().only(index).of_vgpu(0).unwrap();
+            assert_eq!(own.uid, number);
+        }
+    }
+
+    #[test]
     fn a_made_up_account_is_in_its_own_group_and_those_of_the_gpus() {
         let account = made_up(60_800, &[44, 104, 44]);
         assert_eq!((account.uid, account.gid), (60_800, 60_800));

@@ -143,7 +143,7 @@ pub struct HostOptions {
     pub window: bool,
     /// Where the operator's socket is, if there is one.
     pub control: Option<PathBuf>,
-    /// Who is answered there.
+    /// The processes whose connections that socket answers.
     pub control_users: Answered,
     /// Where the socket for looking only is, if there is one.
     pub status: Option<PathBuf>,

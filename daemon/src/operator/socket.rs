@@ -56,7 +56,7 @@ pub enum Access {
     Status,
 }
 
-/// Who is answered at a control socket.
+/// The processes whose connections a control socket answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answered {
     /// Root, the daemon's own user, and these.

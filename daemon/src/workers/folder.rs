@@ -1,6 +1,6 @@
 //! The folder in which workers and what has started them find each other.
 //!
-//! | file | who makes it | what for |
+//! | file | made by | purpose |
 //! |---|---|---|
 //! | `lock` | the process of `--workers` | there is one |
 //! | `schedule` | `campanile schedule` | turns between workers |

@@ -17,12 +17,15 @@
 pub mod board;
 pub mod desk;
 pub mod folder;
+mod found;
 pub mod merge;
 pub mod notify;
 pub mod orders;
+pub mod plan;
 pub mod process;
 pub mod scrape;
 pub mod serve;
 pub mod service;
 pub mod supervisor;
 pub mod switchboard;
+mod worker;

@@ -7,8 +7,6 @@
 //!   killed: all go on; the next process finds them
 //! ```
 
-use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -18,7 +16,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -26,56 +23,28 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use rustix::event::poll;
-use rustix::process::Pid;
-use rustix::process::Uid;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::pipe;
 
 use super::board::Board;
-use super::board::Seen;
-use super::folder::Folder;
+use super::found::found_keeper;
+use super::found::found_schedule;
+use super::found::found_worker;
 use super::notify::Notify;
 use super::orders::Inbox;
 use super::orders::Order;
 use super::orders::Outcome;
-use super::process::Process;
+use super::plan::Plan;
+use super::plan::silence;
 use super::service::Fate;
 use super::service::Found;
 use super::service::Phase;
 use super::service::Service;
-use crate::caller::Caller;
-use crate::file_lock::holder;
+use super::worker;
+use super::worker::Worker;
 use crate::host::heartbeat;
-use crate::operator::client::ask_within;
-use crate::operator::client::connect_at_once;
-use crate::operator::verb::Verb;
-use crate::sched::broker::line::Line;
 use crate::service_manager;
-
-/// How long a schedule may give no sign of life, where the environment does not say it.
-const SILENCE: Duration = Duration::from_secs(30);
-
-/// How long a worker may take to be drained, and bytes of its answer.
-const DRAIN_TIME: Duration = Duration::from_secs(20);
-const DRAIN_BYTES: usize = 64 << 10;
-
-/// What is started, and how.
-#[derive(Debug)]
-pub struct Plan {
-    /// Where all find each other.
-    pub folder: Folder,
-    /// The program.
-    pub program: PathBuf,
-    /// The arguments of a worker, but for which vGPU it serves.
-    pub arguments: Vec<OsString>,
-    /// The file of the configuration, to be named where more is said on the command line than there is.
-    pub config: Option<PathBuf>,
-    /// The user as which workers serve, where that is another than this process's.
-    pub user: Option<Uid>,
-    /// The arguments of the schedule; none where the operator names that of another process.
-    pub schedule: Option<Vec<OsString>>,
-}
 
 /// A vGPU, and the words in which the operator has made it, if he has.
 pub type Spec = (String, Option<String>);
@@ -88,15 +57,6 @@ pub enum Ended {
     All,
     /// Workers go on; this program is to be executed in place of this process.
     Replaced(PathBuf),
-}
-
-/// A worker.
-#[derive(Debug)]
-struct Worker {
-    vgpu: String,
-    service: Service,
-    /// What is told when it serves, has failed, or has ended.
-    outcomes: Vec<Outcome>,
 }
 
 /// All of it.
@@ -220,18 +180,29 @@ impl Supervisor {
         let now = Instant::now();
         self.workers.retain_mut(|worker| !worker.service.end(now));
         while !self.workers.is_empty() {
-            let _again = self.turn();
+            self.turn_while_ending()?;
         }
-        self.end_schedule();
+        self.end_schedule()?;
         // As long as this is there.
         self.plan.folder.set_drained(false)
     }
 
-    fn end_schedule(&mut self) {
+    fn end_schedule(&mut self) -> io::Result<()> {
         if self.schedule.as_mut().is_some_and(|schedule| !schedule.end(Instant::now())) {
             while self.schedule.is_some() {
-                let _again = self.turn();
+                self.turn_while_ending()?;
             }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::turn`], where another signal, and a service that fails, change nothing.
+    fn turn_while_ending(&mut self) -> io::Result<()> {
+        match self.turn() {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::Other) => {
+                Err(error)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -256,7 +227,7 @@ impl Supervisor {
             self.inbox.clear();
             while let Some((order, outcome)) = self.inbox.next() {
                 if let Some(program) = self.carry_out(order, outcome) {
-                    self.end_schedule();
+                    self.end_schedule()?;
                     // A signal may have come meanwhile.
                     self.is_ending |= self.wait_for(Some(Duration::ZERO))?[0];
                     if self.is_ending {
@@ -364,7 +335,7 @@ impl Supervisor {
             if before != (worker.service.phase(), worker.service.pid()) {
                 worker.show(&self.board);
                 if serves && folder.is_drained() {
-                    drain_worker(folder.control(&vgpu));
+                    worker::drain(folder.control(&vgpu));
                 }
             }
             if serves {
@@ -430,24 +401,14 @@ impl Supervisor {
     }
 
     fn begin_schedule(&self) -> io::Result<Option<Service>> {
-        let Some(arguments) = &self.plan.schedule else { return Ok(None) };
+        let Some(command) = self.plan.schedule() else { return Ok(None) };
         let folder = &self.plan.folder;
-        let mut command = Command::new(&self.plan.program);
-        command.arg("schedule").args(arguments);
-        command.env(heartbeat::SILENCE, silence().as_micros().to_string());
-        let notify = folder.schedule_notify();
-        let of = prepared(command, &notify);
-        let path = folder.schedule();
-        let serving = || Line::connect(&path).ok().and_then(|line| line.peer());
-        let found = match serving() {
-            Some(pid) => Process::find(pid, || Ok(serving() == Some(pid)))?,
-            None => None,
-        };
-        if let Some(found) = &found {
-            log::info!("{}: process {} gives turns already", path.display(), found.pid().as_raw_nonzero());
+        let found = found_schedule(folder)?;
+        if let Some(Found { process, .. }) = &found {
+            let path = folder.schedule();
+            log::info!("{}: process {} gives turns already", path.display(), process.pid().as_raw_nonzero());
         }
-        let found = found.map(|process| Found { process, serves: true });
-        let mut service = Service::begin(of, Notify::open(&notify)?, found)?;
+        let mut service = Service::begin(command, Notify::open(&folder.schedule_notify())?, found)?;
         service.silence = Some(silence());
         Ok(Some(service))
     }
@@ -458,15 +419,10 @@ impl Supervisor {
             return Ok(&mut self.workers[at]);
         }
         let folder = &self.plan.folder;
-        let mut command = Command::new(&self.plan.program);
-        command.arg("serve").args(&self.plan.arguments).arg(format!("--worker={vgpu}"));
         if let Some(spec) = made {
-            command.args(self.plan.config.iter().flat_map(|file| ["--config".as_ref(), file.as_os_str()]));
-            command.arg("--vgpu").arg(spec);
             folder.note_made(&vgpu, spec)?;
         }
-        let path = folder.notify(&vgpu);
-        let command = prepared(command, &path);
+        let command = self.plan.worker(&vgpu, made);
         let found = match found_keeper(folder, &vgpu)? {
             None => found_worker(folder, &vgpu)?,
             found => found,
@@ -478,7 +434,8 @@ impl Supervisor {
             );
         }
         self.has_found |= found.is_some();
-        let service = Service::begin(command, Notify::open(&path)?, found)?;
+        let notify = Notify::open(&folder.notify(&vgpu))?;
+        let service = Service::begin(command, notify, found)?;
         let worker = Worker { vgpu, service, outcomes: Vec::new() };
         worker.show(&self.board);
         self.workers.push(worker);
@@ -486,69 +443,10 @@ impl Supervisor {
     }
 }
 
-impl Worker {
-    fn tell(&mut self, outcome: &Result<(), String>) {
-        for waits in self.outcomes.drain(..) {
-            // It may have waited for too long.
-            let _gone = waits.send(outcome.clone());
-        }
-    }
-
-    fn show(&self, board: &Board) {
-        board.show(Seen {
-            vgpu: self.vgpu.clone(),
-            keeper: self.service.pid(),
-            serves: matches!(self.service.phase(), Phase::Serving(_)),
-            ended: self.service.ended,
-        });
-    }
-}
-
 /// Whether a program says what it is as this one does.
 fn says_its_version(program: &Path) -> bool {
     let said = Command::new(program).arg("--version").stdin(Stdio::null()).output();
     said.is_ok_and(|said| said.status.success() && said.stdout.starts_with(b"campanile "))
-}
-
-/// The keeper of a worker, if there is one. Where the worker does not answer, its keeper is about to start the next one, and says so.
-fn found_keeper(folder: &Folder, vgpu: &str) -> io::Result<Option<Found>> {
-    let holder = || holder(&folder.keeper(vgpu));
-    let Some(pid) = holder()? else { return Ok(None) };
-    let found = Process::find(pid, || Ok(holder()? == Some(pid)))?;
-    let serves = || connect_at_once(&folder.control(vgpu)).is_ok();
-    Ok(found.map(|process| Found { process, serves: serves() }))
-}
-
-/// The worker of a vGPU that has no keeper any more, if there is one.
-fn found_worker(folder: &Folder, vgpu: &str) -> io::Result<Option<Found>> {
-    let of = || {
-        let caller = connect_at_once(&folder.control(vgpu)).and_then(|stream| Caller::of(&stream)).ok()?;
-        let pid = Pid::from_raw(caller.process)?;
-        // The socket may be of a process before this one, whose number is another's.
-        let line = fs::read(format!("/proc/{}/cmdline", caller.process)).ok()?;
-        let own = format!("--worker={vgpu}");
-        line.split(|byte| *byte == 0).any(|word| word == own.as_bytes()).then_some(pid)
-    };
-    let Some(pid) = of() else { return Ok(None) };
-    let found = Process::find(pid, || Ok(of() == Some(pid)))?;
-    Ok(found.map(|process| Found { process, serves: true }))
-}
-
-/// Has a worker take no VM, as all others.
-fn drain_worker(control: PathBuf) {
-    let drain = move || {
-        let verb = Verb::Drain { off: false, wait: false };
-        if let Err(error) = ask_within(&control, &verb, DRAIN_TIME, DRAIN_BYTES) {
-            log::error!("{}: it is not drained: {error}", control.display());
-        }
-    };
-    if let Err(error) = thread::Builder::new().name("drain".to_owned()).spawn(drain) {
-        log::error!("a worker is not drained: {error}");
-    }
-}
-
-fn silence() -> Duration {
-    heartbeat::silence().unwrap_or(SILENCE)
 }
 
 /// Sees to one: takes what it says, waits for it, or starts it again. What has become of it, if it has ended.
@@ -561,15 +459,6 @@ fn look_after(service: &mut Service, now: Instant) -> Option<Fate> {
         log::error!("process {:?} gives no sign of life, or does not end: killed", service.pid());
     }
     service.start_again(now)
-}
-
-/// What a service manager is to this process, this process is to what it starts.
-fn prepared(mut command: Command, notify: &Path) -> Command {
-    command.env("NOTIFY_SOCKET", notify).stdin(Stdio::null());
-    for handed in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
-        command.env_remove(handed);
-    }
-    command
 }
 
 /// Takes what has come of signals.

@@ -276,6 +276,8 @@ fn cont_24_one_process_answers_the_operator_for_all_vgpus() {
     let workers = Workers::begin(&config);
     let served = &workers.served;
     let ((_first_vm, first), (_second_vm, second)) = (device(&workers, "a"), device(&workers, "b"));
+    let daemon = served.ask(&["status"])["daemon"].clone();
+    assert_eq!((&daemon["dumpable"], &daemon["no_new_privs"]), (&json!(false), &json!(true)));
     let names = |answer: &Value| -> Vec<String> {
         answer["vgpus"]
             .as_array()
@@ -408,6 +410,18 @@ fn cont_22_a_keeper_that_is_killed_leaves_its_worker_and_both_are_started_again_
     kill_process(Pid::from_raw(supervisor).unwrap(), Signal::TERM).unwrap();
     until("its end", || workers.served.has_ended().is_some());
     assert_eq!(workers.processes(), BTreeSet::new(), "{worker:?}");
+}
+
+#[test]
+fn cont_24_a_worker_that_does_not_answer_is_ended_where_its_vgpu_is_removed_by_force() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env("WATCHDOG_USEC", SILENCE.as_micros().to_string());
+    let workers = Workers::by(command, &two());
+    // Its keeper kills it, which ends the connection over which it is asked.
+    kill_process(workers.of("a").unwrap().0, Signal::STOP).unwrap();
+    workers.served.ask(&["vgpu", "remove", "a", "--force"]);
+    let names: Vec<String> = workers.all().into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["b"]);
 }
 
 #[test]
