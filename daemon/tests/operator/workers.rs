@@ -254,6 +254,20 @@ fn cont_23_an_upgrade_takes_one_worker_after_the_other_and_then_what_started_the
 }
 
 #[test]
+fn cont_23_an_upgrade_leaves_workers_in_their_folder_whatever_the_configuration_says_by_then() {
+    let workers = Workers::begin(&two());
+    let keepers =
+        |workers: &Workers| workers.all().into_iter().map(|(.., keeper)| keeper).collect::<Vec<_>>();
+    let before = keepers(&workers);
+    let elsewhere = WORKERS.replace("workers\"", "elsewhere\"");
+    workers.served.folder.write("campanile.toml", &format!("{QUIET}{elsewhere}{}", two()));
+    workers.served.ask(&["upgrade"]);
+    until("the new program", || workers.served.ctl(&["status"]).status.success());
+    assert_eq!(keepers(&workers), before);
+    assert!(!workers.served.folder.file("elsewhere").exists());
+}
+
+#[test]
 fn cont_23_a_program_that_does_not_start_replaces_nothing() {
     let workers = Workers::begin(&two());
     let (_vm, device) = device(&workers, "b");
