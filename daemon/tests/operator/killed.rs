@@ -205,17 +205,26 @@ fn cont_10_a_daemon_that_is_stopped_or_panics_is_followed_by_another() {
 /// A program of a guest that fills buffers over and over, with a new device where one is lost.
 pub(crate) struct Program {
     rounds: Arc<AtomicU32>,
-    /// How many devices it has lost.
-    pub(crate) thread: thread::JoinHandle<u32>,
+    thread: thread::JoinHandle<u32>,
 }
 
 impl Program {
     pub(crate) fn begin(vm: &Arc<LoopbackVm>, is_over: &Arc<AtomicBool>, by_doorbell: bool) -> Self {
+        let vm = Arc::clone(vm);
+        Self::of(move || Device::open(vm.open("test")?), is_over, by_doorbell)
+    }
+
+    /// With devices that are opened so.
+    pub(crate) fn of(
+        open: impl Fn() -> Result<Device, DriverError> + Send + 'static,
+        is_over: &Arc<AtomicBool>,
+        by_doorbell: bool,
+    ) -> Self {
         let rounds = Arc::new(AtomicU32::new(0));
-        let (vm, is_over, done) = (Arc::clone(vm), Arc::clone(is_over), Arc::clone(&rounds));
+        let (is_over, done) = (Arc::clone(is_over), Arc::clone(&rounds));
         let thread = thread::spawn(move || {
             let mut losses = 0;
-            let mut device = Device::open(vm.open("test").unwrap()).unwrap();
+            let mut device = open().unwrap();
             while !is_over.load(Ordering::Relaxed) {
                 match fill(&device, done.load(Ordering::Relaxed), by_doorbell) {
                     Ok(()) => {
@@ -226,7 +235,7 @@ impl Program {
                         drop(device);
                         // A message that was on its way when the daemon was killed may be refused.
                         device = loop {
-                            match vm.open("again").map_err(DriverError::from).and_then(Device::open) {
+                            match open() {
                                 Ok(device) => break device,
                                 Err(error) => assert!(!is_over.load(Ordering::Relaxed), "{error}"),
                             }
@@ -242,6 +251,13 @@ impl Program {
 
     pub(crate) fn rounds(&self) -> u32 {
         self.rounds.load(Ordering::Relaxed)
+    }
+
+    /// Waits for its end; how many devices it has lost.
+    pub(crate) fn end(self) -> u32 {
+        // Not without a bound: a message that is lost leaves it waiting for ever.
+        until("the end of a program", || self.thread.is_finished());
+        self.thread.join().unwrap()
     }
 }
 
@@ -260,8 +276,7 @@ fn cont_15_programs_at_work_while_daemons_are_killed_lose_devices_and_nothing_el
         kept.kill();
     }
     drop(over);
-    until("the end of all programs", || programs.iter().all(|program| program.thread.is_finished()));
-    let losses: Vec<u32> = programs.into_iter().map(|program| program.thread.join().unwrap()).collect();
+    let losses: Vec<u32> = programs.into_iter().map(Program::end).collect();
     assert!(losses.iter().all(|losses| (3..=4).contains(losses)), "{losses:?}");
     assert!(vm.is_connected());
 }

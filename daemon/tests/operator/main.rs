@@ -12,6 +12,7 @@ mod killed;
 mod metrics;
 mod places;
 mod preemptions;
+mod random_kills;
 mod reload;
 mod schema;
 mod served;

@@ -134,8 +134,7 @@ fn cont_19_a_daemon_that_is_killed_costs_the_vm_of_another_one_nothing() {
         dies.kill();
     }
     drop(over);
-    until("the end of both", || programs.iter().all(|program| program.thread.is_finished()));
-    let [lost, kept] = programs.map(|program| program.thread.join().unwrap());
+    let [lost, kept] = programs.map(Program::end);
     assert!((2..=3).contains(&lost), "{lost} devices of the VM of the daemon that was killed 3 times");
     assert_eq!(kept, 0, "devices of the other VM were lost");
     let [other, patient] = vms.map(|vm| Device::open(vm.open("test").unwrap()).unwrap());

@@ -41,12 +41,12 @@ const ACCOUNT: u32 = 54321;
 const WORKERS: &str = "workers = \"@/workers\"\n";
 
 /// All that a folder's processes are, ended however a test ends.
-struct Workers {
-    served: Served,
+pub(crate) struct Workers {
+    pub(crate) served: Served,
 }
 
 impl Workers {
-    fn begin(config: &str) -> Self {
+    pub(crate) fn begin(config: &str) -> Self {
         Self::by(Command::new(env!("CARGO_BIN_EXE_campanile")), config)
     }
 
@@ -56,7 +56,7 @@ impl Workers {
     }
 
     /// The vGPUs by name, each with its worker and that one's keeper.
-    fn all(&self) -> Vec<(String, Pid, Pid)> {
+    pub(crate) fn all(&self) -> Vec<(String, Pid, Pid)> {
         let status = self.served.ask(&["status"]);
         let pid = |value: &Value| Pid::from_raw(i32::try_from(value.as_u64()?).ok()?);
         let of = |worker: &Value| {
@@ -65,12 +65,12 @@ impl Workers {
         status["workers"].as_array().unwrap().iter().filter_map(of).collect()
     }
 
-    fn of(&self, vgpu: &str) -> Option<(Pid, Pid)> {
+    pub(crate) fn of(&self, vgpu: &str) -> Option<(Pid, Pid)> {
         self.all().into_iter().find(|(name, ..)| name == vgpu).map(|(_, worker, keeper)| (worker, keeper))
     }
 
     /// Sends the worker of a vGPU a signal that ends it, and waits for the next.
-    fn end(&self, vgpu: &str, signal: Signal) {
+    pub(crate) fn end(&self, vgpu: &str, signal: Signal) {
         let before = self.of(vgpu).unwrap();
         kill_process(before.0, signal).unwrap();
         until("the next worker", || {
@@ -89,7 +89,7 @@ impl Workers {
     }
 
     /// The process of the schedule.
-    fn schedule(&self) -> Option<i32> {
+    pub(crate) fn schedule(&self) -> Option<i32> {
         let is_schedule = |pid: &i32| {
             fs::read(format!("/proc/{pid}/cmdline"))
                 .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(b"schedule"))
@@ -164,8 +164,7 @@ fn cont_09_a_worker_that_is_killed_stopped_or_panics_costs_the_other_vm_nothing(
     }
     assert_eq!(workers.of("b"), b, "it is another process");
     drop(over);
-    until("the end of both", || programs.iter().all(|program| program.thread.is_finished()));
-    let [lost, kept] = programs.map(|program| program.thread.join().unwrap());
+    let [lost, kept] = programs.map(Program::end);
     assert!((2..=3).contains(&lost), "{lost} devices of the VM whose worker ended 3 times");
     assert_eq!(kept, 0, "devices of the other VM were lost");
 }
@@ -200,8 +199,7 @@ fn cont_22_workers_go_on_without_what_started_them_and_the_next_one_finds_and_en
         assert_eq!(workers.schedule(), schedule);
     }
     drop(over);
-    until("the end of both", || programs.iter().all(|program| program.thread.is_finished()));
-    assert_eq!(programs.map(|program| program.thread.join().unwrap()), [0, 0], "devices were lost");
+    assert_eq!(programs.map(Program::end), [0, 0], "devices were lost");
     // What it has found is its own from there on.
     workers.end("a", Signal::KILL);
     workers.served.ask(&["vgpu", "remove", "made", "--force"]);
@@ -247,8 +245,7 @@ fn cont_23_an_upgrade_takes_one_worker_after_the_other_and_then_what_started_the
         assert_eq!(workers.all().len(), first.len(), "round {round}");
     }
     drop(over);
-    until("the end of both", || programs.iter().all(|program| program.thread.is_finished()));
-    assert_eq!(programs.map(|program| program.thread.join().unwrap()), [0, 0], "devices were lost");
+    assert_eq!(programs.map(Program::end), [0, 0], "devices were lost");
     // The keepers start what the workers are by now.
     workers.end("a", Signal::KILL);
 }
