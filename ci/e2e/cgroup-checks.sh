@@ -2,6 +2,8 @@
 # The cgroups of engines, as a kernel has them that has all controllers, for ci/e2e-qemu to source: the daemon runs in a machine
 # without a GPU, which is the host of two vGPUs; their guests are `campanile-guest --socket`, beside it.
 #
+# And a worker of `--workers`, in a cgroup that has no memory for it.
+#
 #   ci/e2e/guest/daemon   delegates a cgroup, and starts the daemon in it    ci/e2e/guest/hog.c   an engine that takes memory
 #
 # In the machine: a.sock, b.sock, log, control in /tmp; the cgroups below $service.
@@ -117,6 +119,35 @@ cgroup_ends() {
     claim_guest host "and that one has engines, too" ' submissions' 60 "$(work a 1)"
 }
 
+# The process of vGPU a or b, of a daemon with workers.
+worker_of() {
+    guest host 20 "/bin/loader /bin/campanile ctl --control /tmp/control status --json | tr -d ' \n'; echo" || true
+    sed -n "s/.*\"pid\":\([0-9]*\)[^}]*\"vgpu\":\"$1\".*/\1/p" <<<"$output"
+}
+
+# A worker that no memory is left for, in a cgroup that has none, while the other vGPU's guest is at work.
+cgroup_worker() {
+    local claim="a worker that no memory is left for is ended by the kernel, and followed by another" full=/sys/fs/cgroup/full a b
+    guest host 30 "kill \$(pidof campanile); while pidof campanile >/dev/null; do usleep 20000; done" || true
+    guest host 60 "$1 --workers /tmp/workers" || { fail "$claim" "$output"; return; }
+    a=$(worker_of a) b=$(worker_of b)
+    guest host 30 "rm -f a b; for i in a b; do $(work '$i' 15) >\$i 2>&1 & done; until grep -q . a && grep -q . b; do usleep 20000; done" || true
+    # Its guest needs nothing of it meanwhile: what the operator asks does.
+    guest host 20 "mkdir $full && echo 0 >$full/memory.max && echo $a >$full/cgroup.procs" || { fail "$claim" "process '$a': $output"; return; }
+    until_holds 60 '[ -n "$(worker_of a)" ] && [ "$(worker_of a)" != "$a" ]' || true
+    guest host 20 "cat $full/memory.events" || true
+    if [ "$(sed -n 's/^oom_kill \([0-9]*\).*/\1/p' <<<"$output")" = 1 ] && [ "$(worker_of a)" != "$a" ]; then
+        pass "$claim"
+    else
+        fail "$claim" "process '$a', now '$(worker_of a)'; $output"
+    fi
+    claim_guest host "its guest learns that its device is lost" lost 60 'until grep -q -E "submissions|campanile-guest:" a; do usleep 20000; done; cat a'
+    claim_guest host "and its vGPU goes on" ' submissions' 60 "$(work a 1)"
+    claim="and the other vGPU's guest, and its worker, have seen nothing of it"
+    guest host 60 'until grep -q -E "submissions|campanile-guest:" b; do usleep 20000; done; cat b' || true
+    if grep -q ' submissions' <<<"$output" && [ "$(worker_of b)" = "$b" ]; then pass "$claim"; else fail "$claim" "process '$b'; $output"; fi
+}
+
 cgroups() {
     # A kernel under a loaded emulator finds that its timer does not work, and stops.
     # The other vGPU's work takes one CPU whole: two processes of the hog run at once only where two more are idle.
@@ -129,6 +160,7 @@ cgroups() {
         cgroup_limits
         cgroup_hog
         cgroup_ends "$serve"
+        cgroup_worker "${serve/ --engine-cpus $engine_cpus/}"
     else
         fail "a machine with cgroups boots, and the daemon starts in it" "${output:-} $(cat "$scratch/host/qemu" "$scratch/host/console")"
     fi

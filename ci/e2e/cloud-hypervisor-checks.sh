@@ -97,6 +97,27 @@ daemon_dies() {
 daemon_is_killed() { daemon_dies KILL; }
 daemon_is_ended() { daemon_dies TERM; }
 
+# A worker is killed, and then what has started it.
+worker_is_killed() {
+    local server=workers sessions before claim="a guest whose worker is killed loses its session, and works"
+    serve a --workers "$scratch/workers" && begin || return
+    losses=expected
+    sessions=$(last_field session)
+    before=$(serving a)
+    kill -KILL "$before"
+    until_holds 60 "serves_other a $before" || { fail "$claim" "$(tail -n 5 "$scratch/a.log")"; return; }
+    claim_frames "$claim" 40 120 || return
+    tell | grep -q '^LOST' && [ "$(last_field session)" -gt "$sessions" ] || fail "the guest has lost a session" "$(tell | grep -v '^frame')"
+    sessions=$(last_field session)
+    before=$(serving a)
+    daemon_stop a KILL
+    claim_frames "and works when what has started its worker is killed" 20 || return
+    serve a --workers "$scratch/workers" && until_holds 20 '[ -n "$(serving a)" ]'
+    claim_frames "and when the next one has found its worker" 20 || return
+    [ "$(serving a)" = "$before" ] && [ "$(last_field session)" = "$sessions" ] ||
+        fail "it is the same worker, and the same session" "process $before, now $(serving a); session $sessions, now $(last_field session)"
+}
+
 # Bytes of the backend's state in a snapshot.
 state_bytes() {
     grep -o 'backend_state[\\]*":\[[0-9,]*' "$1/state.json" | tr -cd , | wc -c
@@ -257,7 +278,7 @@ all_checks() {
 }
 
 front_checks() {
-    local check checks=(boots resets reboots pauses daemon_is_killed daemon_is_ended guide)
+    local check checks=(boots resets reboots pauses daemon_is_killed daemon_is_ended worker_is_killed guide)
     local saving=(snapshots moves_within moves_between second_move lost_log unusable_state guide_saves) is_asked=no
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     [ ${#only[@]} -gt 0 ] || checks+=("${saving[@]}")

@@ -47,3 +47,20 @@ log_count() { tail -n "+$log_start" "$scratch/daemon.log" | grep -c -- "$1" || t
 
 # The daemon's engine processes.
 engines() { pgrep -c -P "$daemon_pid" || true; }
+
+# The process that serves, which its keeper may have started: the daemon, or the first of `workers`.
+server=daemon
+
+#   serving DAEMON
+serving() {
+    "$campanile" ctl --control "$scratch/$1.control" --json status 2>/dev/null |
+        sed -n "/^  \"$server\":/,\$ s/.*\"pid\": *\([0-9]*\).*/\1/p" | head -n 1
+}
+
+# Whether another process serves than that one.
+#   serves_other DAEMON PID
+serves_other() {
+    local now
+    now=$(serving "$1")
+    [ -n "$now" ] && [ "$now" != "$2" ]
+}

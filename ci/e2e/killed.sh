@@ -5,23 +5,6 @@
 # How often in a row.
 readonly kills=${CAMPANILE_KILLS:-3}
 
-# The process that serves, which its keeper may have started: the daemon, or the first of `workers`.
-server=daemon
-
-#   serving DAEMON
-serving() {
-    "$campanile" ctl --control "$scratch/$1.control" --json status 2>/dev/null |
-        sed -n "/^  \"$server\":/,\$ s/.*\"pid\": *\([0-9]*\).*/\1/p" | head -n 1
-}
-
-# Whether another process serves than that one.
-#   serves_other DAEMON PID
-serves_other() {
-    local now
-    now=$(serving "$1")
-    [ -n "$now" ] && [ "$now" != "$2" ]
-}
-
 # Kills daemons under a program that waits for its doorbell's work: it learns that its device is lost, and the next one has a new one, in
 # the same machine.
 #   killed_often FRONT
@@ -50,24 +33,41 @@ killed_gpu() {
 }
 
 # A worker is killed as a daemon is; and then what has started it, under a program that goes on.
-killed_workers() {
-    local server=workers CAMPANILE_SERVE="${CAMPANILE_SERVE:-} --workers $scratch/workers" before
-    serve_gpu a && vm_start_replug m0 a
+#   workers_killed FRONT COMMAND…      the command starts what has workers, again
+workers_killed() {
+    local front="workers, $1" server=workers before
+    shift
     vm_ready m0 || { fail "the machine boots" "$(cat "$scratch/m0/qemu" "$scratch/m0/console")"; return 1; }
-    killed_often workers || return 1
+    killed_often "$front" || return 1
     guest m0 30 'rm -f done begun; (steady done begun; echo "ended $?") >steady 2>&1 </dev/null & until [ -e begun ] || grep -q ^ended steady; do usleep 20000; done; [ -e begun ]' ||
-        { fail "workers: a program gets a device" "$output"; return 1; }
+        { fail "$front: a program gets a device" "$output"; return 1; }
     before=$(serving a)
     daemon_stop a KILL
-    serve_gpu a && until_holds 20 '[ -n "$(serving a)" ]'
-    local claim="workers: what has started them is killed, and the next one finds the worker, whose program goes on"
+    "$@" && until_holds 20 '[ -n "$(serving a)" ]'
+    local claim="$front: what has started them is killed, and the next one finds the worker, whose program goes on"
     if [ "$(serving a)" = "$before" ] &&
         guest m0 30 'touch done; until grep -q ^ended steady; do usleep 20000; done; cat steady; grep -q "^ended 0" steady'; then
         pass "$claim"
     else
         fail "$claim" "process $before, now $(serving a); $output; $(tail -n 5 "$scratch/a.log")"
     fi
-    kernel_is_content
+}
+
+killed_workers() {
+    local CAMPANILE_SERVE="${CAMPANILE_SERVE:-} --workers $scratch/workers"
+    serve_gpu a && vm_start_replug m0 a
+    workers_killed gpu serve_gpu a && kernel_is_content
+}
+
+# What has a worker for a vGPU on the fs front.
+serve_worker_fs() {
+    daemon_start_as a --workers "$scratch/workers" --control "$scratch/a.control" \
+        --vgpu "name=gpu,front=fs,socket=$scratch/a.sock,vram=128M" || { fail "a daemon with workers starts" "$(cat "$scratch/a.log")"; return 1; }
+}
+
+killed_workers_fs() {
+    serve_worker_fs && vm_start_fs m0 "$scratch/a.sock"
+    workers_killed fs serve_worker_fs
 }
 
 killed_fs() {

@@ -297,8 +297,8 @@ lost_log() {
 
 all_checks() {
     local check checks=(without_gpu three_hops vulkan_moves with_aperture back_and_forth several_passes large_frames lost_log cancelled too_small target_dies vmm_dies reset_on_the_way
-        saved replug replug_moves replug_fails replug_too_small replug_misnamed replug_deaths replug_begins replug_loses unplugged upgrades_fs upgrades_gpu killed_fs killed_gpu killed_workers guide_moves)
-    [ "$short" = no ] || checks=(three_hops vulkan_moves upgrades_fs upgrades_gpu killed_fs killed_gpu killed_workers replug replug_moves replug_loses unplugged guide_moves)
+        saved replug replug_moves replug_fails replug_too_small replug_misnamed replug_deaths replug_begins replug_loses unplugged upgrades_fs upgrades_gpu killed_fs killed_gpu killed_workers killed_workers_fs guide_moves)
+    [ "$short" = no ] || checks=(three_hops vulkan_moves upgrades_fs upgrades_gpu killed_fs killed_gpu killed_workers killed_workers_fs replug replug_moves replug_loses unplugged guide_moves)
     [ ${#only[@]} -eq 0 ] || checks=("${only[@]}")
     for check in "${checks[@]}"; do
         "$check"
