@@ -39,14 +39,12 @@ use serde_json::Value;
 use super::cpu_time;
 use super::daemon::DaemonProcess;
 use super::workers;
+use super::workers::IDLE_TIME;
+use super::workers::IDLE_VMS;
 use super::workers::Workers;
 
 /// How long anything may take before it counts as never.
 const LIMIT: Duration = Duration::from_secs(60);
-/// VMs of the daemon that has nothing to do.
-const IDLE_VMS: usize = 64;
-/// For how long it is looked at.
-const IDLE_TIME: Duration = Duration::from_secs(3);
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   starts   from `ctl vgpu add` until the new worker serves
+//!   crowd    64 VMs that have nothing to do, each with a worker
 //!   kills    the longest wait of the other VM's queue for one empty buffer, in a round in which a worker is killed, and in one in which none is
 //! ```
 
 use std::ffi::OsString;
 use std::fmt;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
@@ -37,6 +39,10 @@ use super::daemon::DaemonProcess;
 
 /// How long anything may take before it counts as never.
 const LIMIT: Duration = Duration::from_secs(60);
+/// VMs that have nothing to do.
+pub(super) const IDLE_VMS: usize = 64;
+/// For how long they are looked at.
+pub(super) const IDLE_TIME: Duration = Duration::from_secs(3);
 /// Of a round in which no worker is killed, and how long idle workers are looked at.
 const QUIET: Duration = Duration::from_secs(1);
 /// Rounds with a kill: a keeper gives up a worker that is killed more often within 10 s.
@@ -63,6 +69,23 @@ pub struct Workers {
     pub supervisor: Memory,
     /// CPU time that that one takes while nothing is asked, in percent of one CPU.
     pub supervisor_cpu_percent: f64,
+    /// Many workers.
+    pub crowd: Crowd,
+}
+
+/// What the workers of VMs cost that have a device open, and nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Crowd {
+    /// Workers.
+    pub workers: usize,
+    /// From the execution of the process that starts them until all serve.
+    pub start_ns: u64,
+    /// CPU time of that process, the schedule and the keepers, in percent of one CPU.
+    pub supervisor_cpu_percent: f64,
+    /// The same of all workers and their engines.
+    pub workers_cpu_percent: f64,
+    /// Memory of all workers, without their keepers and engines, that no other process has.
+    pub private_bytes: u64,
 }
 
 /// Memory of a process.
@@ -90,7 +113,15 @@ impl fmt::Display for Workers {
         writeln!(f, "idle worker                {}", self.worker)?;
         writeln!(f, "its keeper                 {}", self.keeper)?;
         writeln!(f, "what started them          {}", self.supervisor)?;
-        writeln!(f, "CPU of that, idle          {:.2} %", self.supervisor_cpu_percent)
+        writeln!(f, "CPU of that, idle          {:.2} %", self.supervisor_cpu_percent)?;
+        let Crowd { workers, start_ns, supervisor_cpu_percent, workers_cpu_percent, private_bytes } =
+            self.crowd;
+        let (start, mib) = (start_ns / 1_000_000, private_bytes >> 20);
+        writeln!(
+            f,
+            "{workers} idle workers: started in {start} ms; {workers_cpu_percent:.2} % of a CPU, and \
+             {supervisor_cpu_percent:.2} % for what started them; {mib} MiB of their own"
+        )
     }
 }
 
@@ -168,16 +199,59 @@ impl Longest {
     }
 }
 
+/// Processes that have these settings, with workers in this folder.
+fn with_workers(settings: &[OsString], folder: &Path, vgpus: usize) -> anyhow::Result<Subject> {
+    let own = [OsString::from("--workers"), folder.join("workers").into_os_string()];
+    let settings: Vec<OsString> = settings.iter().cloned().chain(own).collect();
+    Ok(Subject(DaemonProcess::with_vgpus(&vec![""; vgpus], &settings)?))
+}
+
+fn crowd(settings: &[OsString]) -> anyhow::Result<Crowd> {
+    let folder = tempfile::tempdir().context("making a folder for workers")?;
+    let begun = Instant::now();
+    let subject = with_workers(settings, folder.path(), IDLE_VMS)?;
+    let start_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let connect = |vgpu| {
+        let vm = LoopbackVm::connect(subject.0.socket_of(vgpu), &VmOptions::default())?;
+        Ok(Device::open(vm.open("idle")?)?)
+    };
+    let devices: Vec<Device> = (0..IDLE_VMS).map(connect).collect::<anyhow::Result<_>>()?;
+    let status = subject.ask(&Verb::Status)?;
+    let all = status["workers"].as_array().context("it has no workers")?.iter();
+    let pids: Vec<u32> = all.filter_map(|worker| u32::try_from(worker["pid"].as_u64()?).ok()).collect();
+    anyhow::ensure!(pids.len() == IDLE_VMS, "{} of {IDLE_VMS} workers serve", pids.len());
+    let used = || {
+        let workers: Duration = pids.iter().map(|pid| cpu_time::used(*pid)).sum::<anyhow::Result<_>>()?;
+        anyhow::Ok((cpu_time::used(subject.0.pid())?, workers))
+    };
+    // What they began has ended by then.
+    thread::sleep(IDLE_TIME);
+    let (before, begun) = (used()?, Instant::now());
+    thread::sleep(IDLE_TIME);
+    let (after, elapsed) = (used()?, begun.elapsed());
+    let percent =
+        |before, after: Duration| after.saturating_sub(before).as_secs_f64() / elapsed.as_secs_f64() * 100.0;
+    let own = pids.iter().map(|pid| Ok(memory((*pid).into())?.private_bytes));
+    let private_bytes = own.sum::<anyhow::Result<u64>>()?;
+    drop(devices);
+    Ok(Crowd {
+        workers: pids.len(),
+        start_ns,
+        supervisor_cpu_percent: percent(before.0, after.0),
+        workers_cpu_percent: percent(before.1, after.1),
+        private_bytes,
+    })
+}
+
 /// Measures workers of a process with these settings; 5 kills at the most.
 ///
 /// # Errors
 /// Something did not go on.
 pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Workers> {
     let rounds = rounds.min(MOST);
+    let crowd = crowd(settings)?;
     let folder = tempfile::tempdir().context("making a folder for workers")?;
-    let own = [OsString::from("--workers"), folder.path().join("workers").into_os_string()];
-    let settings: Vec<OsString> = settings.iter().cloned().chain(own).collect();
-    let subject = Subject(DaemonProcess::with_vgpus(&[""; 2], &settings)?);
+    let subject = with_workers(settings, folder.path(), 2)?;
     let starts = (0..rounds).map(|_| subject.start()).collect::<anyhow::Result<Vec<_>>>()?;
     let connect = |vgpu| {
         LoopbackVm::connect(subject.0.socket_of(vgpu), &VmOptions::default()).context("attaching a guest")
@@ -217,5 +291,6 @@ pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Workers> 
         keeper,
         supervisor,
         supervisor_cpu_percent,
+        crowd,
     })
 }
