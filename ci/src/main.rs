@@ -48,7 +48,11 @@ enum Check {
         strict: Option<Vec<Group>>,
     },
     /// Start the file of test results that `record` adds to and `conformance` reads; prints where it is
-    Results,
+    Results {
+        /// A list of tests that are left to a longer run: a line that they alone name is none without a result
+        #[arg(long, value_name = "FILE")]
+        leave: Option<PathBuf>,
+    },
     /// Add what nextest reported of a run to the file of test results
     Record {
         /// How the tests were run, one word: results of different modes do not stand in for one another
@@ -109,7 +113,7 @@ fn main() -> Result<ExitCode> {
             let strict = strict.map(|groups| if groups.is_empty() { Group::ALL.to_vec() } else { groups });
             stage::conformance(&root, &Wanted { list_missing: missing, strict: strict.unwrap_or_default() })
         }
-        Check::Results => stage::results(&root),
+        Check::Results { leave } => stage::results(&root, leave.as_deref()),
         Check::Record { mode, report } => stage::record(&root, &mode, &report),
         Check::Mutants(arguments) => stage::mutants(&root, &arguments.folder, &arguments.choice()?),
         Check::Screen => {

@@ -111,12 +111,15 @@ pub fn conformance(root: &Path, wanted: &Wanted) -> Result<Verdict> {
     checklist(&tree, results.as_ref(), wanted, true)
 }
 
-/// Starts the file of test results anew.
-pub fn results(root: &Path) -> Result<Verdict> {
+/// Starts the file of test results anew, for a run that leaves the tests of this list to a longer one.
+pub fn results(root: &Path, left: Option<&Path>) -> Result<Verdict> {
     let path = results_path(root);
+    let left = left.map_or(Ok(String::new()), |list| {
+        fs::read_to_string(list).with_context(|| format!("{} could not be read", list.display()))
+    })?;
     let write = |folder: &Path| {
         fs::create_dir_all(folder)?;
-        fs::write(&path, results::head(Tree::read(root)?.sources()))?;
+        fs::write(&path, results::head(Tree::read(root)?.sources(), &left))?;
         Ok::<(), anyhow::Error>(())
     };
     write(path.parent().unwrap_or(root))

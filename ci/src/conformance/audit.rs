@@ -31,6 +31,8 @@ pub struct Count {
     pub covered: usize,
     /// A test has the line in its name, and there is no result of it.
     pub named: usize,
+    /// A test has the line in its name that is left to a longer run, and no other that ran.
+    pub left: usize,
     /// A test of the line failed.
     pub failed: usize,
     /// Not applicable.
@@ -45,7 +47,7 @@ pub struct Count {
 
 impl Count {
     fn new(group: Group) -> Self {
-        Self { group, covered: 0, named: 0, failed: 0, na: 0, deviates: 0, unmet: 0, missing: 0 }
+        Self { group, covered: 0, named: 0, left: 0, failed: 0, na: 0, deviates: 0, unmet: 0, missing: 0 }
     }
 
     /// What keeps the group from being shown as a whole. `by_results` also asks for results of all tests that name lines.
@@ -62,9 +64,12 @@ impl Count {
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { group, covered, named, failed, na, deviates, unmet, missing } = self;
-        write!(f, "{} covered={covered} named={named} failed={failed} ", group.name())?;
-        write!(f, "na={na} deviates={deviates} unmet={unmet} missing={missing}")
+        let Self { group, covered, named, left, failed, na, deviates, unmet, missing } = self;
+        write!(f, "{} covered={covered} named={named} ", group.name())?;
+        if *left > 0 {
+            write!(f, "left={left} ")?;
+        }
+        write!(f, "failed={failed} na={na} deviates={deviates} unmet={unmet} missing={missing}")
     }
 }
 
@@ -142,6 +147,7 @@ fn names(claims: &[Claim]) -> Vec<Finding> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Named,
+    Left,
     Covered,
     Failed,
 }
@@ -149,6 +155,7 @@ enum State {
 fn state(claims: &[&Claim], results: Option<&Results>) -> State {
     let of = |claim: &&Claim| match results.and_then(|results| results.of(&claim.test)) {
         None => State::Named,
+        Some(Outcome::Left) => State::Left,
         Some(Outcome::Passed) => State::Covered,
         Some(Outcome::Failed) => State::Failed,
     };
@@ -188,11 +195,12 @@ fn compare(
             let state = state(claims, results);
             *match state {
                 State::Named => &mut count.named,
+                State::Left => &mut count.left,
                 State::Covered => &mut count.covered,
                 State::Failed => &mut count.failed,
             } += 1;
             let is_it = |claim: &&&Claim| self::state(&[**claim], results) == state;
-            if state != State::Covered
+            if matches!(state, State::Named | State::Failed)
                 && let Some(claim) = claims.iter().find(is_it)
             {
                 let said = if state == State::Failed { "failed" } else { "has no result" };
@@ -270,6 +278,9 @@ mod tests {
         assert_eq!(first(Some("test m::ums_1_a ... ignored")), expected(0, 1, 0));
         assert_eq!(first(PASSED), expected(1, 0, 0));
         assert_eq!(first(Some("test ums_1_a ... ok\ntest ums_1_b ... FAILED")), expected(0, 0, 1));
+        let left = "UMS covered=0 named=0 left=1 failed=0 na=0 deviates=0 unmet=0 missing=2";
+        assert_eq!(first(Some("test ums_1_a ... left")), left);
+        assert_eq!(first(Some("test ums_1_a ... left\ntest ums_1_b ... ok")), expected(1, 0, 0));
     }
 
     #[test]
@@ -291,6 +302,7 @@ mod tests {
         let missing = Count { missing: 2, ..count };
         assert_eq!(missing.complaints(false), ["UMS: 2 lines have neither test nor exemption"]);
         assert_eq!(Count { failed: 1, ..count }.complaints(false).len(), 1);
+        assert!(Count { left: 1, ..count }.complaints(true).is_empty());
         let named = Count { named: 3, ..count };
         assert!(named.complaints(false).is_empty());
         assert_eq!(named.complaints(true), ["UMS: 3 lines have a test by name, and no result of it"]);

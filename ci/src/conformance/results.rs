@@ -4,6 +4,7 @@
 //!   sources 91c0…                        the sources that were tested: `cargo ci results` starts the file with this
 //!   run default campanile::end_to_end    one line a test binary: the mode of the run, and the binary
 //!   test ums::ums_33_a ... ok            one line a test; all others are passed over
+//!   test ums::ums_34_b ... left          it is left to a longer run: `cargo ci results --leave FILE`
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub enum Outcome {
     Passed,
     /// It failed in one mode, and did not pass there afterwards.
     Failed,
+    /// It did not run, since it is left to a longer run.
+    Left,
 }
 
 /// The results of all test runs since the file was started.
@@ -27,9 +30,12 @@ pub struct Results {
     outcomes: BTreeMap<String, Outcome>,
 }
 
-/// How a file of results starts that is of these sources.
-pub fn head(sources: &str) -> String {
-    format!("sources {sources}\n")
+/// How a file of results starts that is of these sources, where the tests of this list are left to a longer run: one a line, beside
+/// comments that begin with `#`.
+pub fn head(sources: &str, left: &str) -> String {
+    let tests = left.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let left: String = tests.map(|test| format!("test {test} ... left\n")).collect();
+    format!("sources {sources}\n{left}")
 }
 
 impl Results {
@@ -38,21 +44,25 @@ impl Results {
         let mut sources = String::new();
         let mut run = "";
         let mut last = BTreeMap::new();
+        let mut outcomes = BTreeMap::new();
+        let bare = |test: &str| test.rsplit("::").next().unwrap_or(test).to_owned();
         for line in text.lines() {
             if let Some(found) = line.strip_prefix("sources ") {
                 sources = found.trim().to_owned();
             } else if let Some(found) = line.strip_prefix("run ") {
                 run = found;
-            } else if let Some((test, passed)) = result(line) {
-                last.insert((run, test), passed);
+            } else if let Some((test, outcome)) = result(line) {
+                if outcome == Outcome::Left {
+                    outcomes.insert(bare(test), outcome);
+                } else {
+                    last.insert((run, test), outcome);
+                }
             }
         }
-        let mut outcomes = BTreeMap::new();
-        for ((_, test), passed) in last {
-            let name = test.rsplit("::").next().unwrap_or(test).to_owned();
-            let outcome = outcomes.entry(name).or_insert(Outcome::Passed);
-            if !passed {
-                *outcome = Outcome::Failed;
+        for ((_, test), outcome) in last {
+            let known = outcomes.entry(bare(test)).or_insert(outcome);
+            if *known != Outcome::Failed {
+                *known = outcome;
             }
         }
         Self { sources, outcomes }
@@ -63,19 +73,20 @@ impl Results {
         self.sources == sources
     }
 
-    /// What was said of the tests of this name, without their modules; none if none of them ran.
+    /// What was said of the tests of this name, without their modules; none if nothing was.
     pub fn of(&self, name: &str) -> Option<Outcome> {
         self.outcomes.get(name).copied()
     }
 }
 
-/// The test of a line `test a::b ... ok`, and whether it passed. Ignored tests and measurements are no results.
-fn result(line: &str) -> Option<(&str, bool)> {
+/// The test of a line `test a::b ... ok`, and what that says. Ignored tests and measurements are no results.
+fn result(line: &str) -> Option<(&str, Outcome)> {
     let (test, said) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let test = test.split(' ').next()?;
     match said.split([' ', ',']).next()? {
-        "ok" => Some((test, true)),
-        "FAILED" => Some((test, false)),
+        "ok" => Some((test, Outcome::Passed)),
+        "FAILED" => Some((test, Outcome::Failed)),
+        "left" => Some((test, Outcome::Left)),
         _ => None,
     }
 }
@@ -110,9 +121,17 @@ mod tests {
     }
 
     #[test]
+    fn a_test_that_is_left_to_a_longer_run_is_so_until_it_runs() {
+        let head = head("1a", "# They take long.\n\nm::a\nm::b\nm::c\n");
+        let results = Results::parse(&format!("{head}run default x\ntest m::b ... ok\ntest m::c ... FAILED"));
+        let seen = ["a", "b", "c", "They"].map(|name| results.of(name));
+        assert_eq!(seen, [Some(Outcome::Left), Some(Outcome::Passed), Some(Outcome::Failed), None]);
+    }
+
+    #[test]
     fn results_are_of_the_sources_that_they_name() {
-        assert!(Results::parse(&head("1a")).are_of("1a"));
-        assert!(!Results::parse(&head("1a")).are_of("1b"));
+        assert!(Results::parse(&head("1a", "")).are_of("1a"));
+        assert!(!Results::parse(&head("1a", "")).are_of("1b"));
         assert!(!Results::parse("").are_of("1a"));
     }
 }
