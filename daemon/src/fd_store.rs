@@ -80,6 +80,11 @@ fn send(words: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a process before this one has left something of a vGPU that nothing has taken yet.
+pub fn is_delivered() -> bool {
+    !DELIVERED.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+}
+
 /// What a process before this one has put there.
 pub fn deliver(files: impl IntoIterator<Item = (String, OwnedFd)>) {
     DELIVERED.lock().unwrap_or_else(PoisonError::into_inner).extend(files);

@@ -78,9 +78,10 @@ pub(super) fn start_heartbeat(
     Ok(confiner.within(Role::Schedule, &Reach::default(), move || Heartbeat::start(&its))??)
 }
 
-/// What gives turns to a daemon with these options: its own supervisor, or the broker that the operator names.
+/// What gives turns to a daemon with these options: its own supervisor, or the broker that the operator names; one that `follows` a
+/// daemon with VMs does not need that broker to be there.
 pub(super) fn start_schedule(
-    options: &HostOptions,
+    (options, follows): (&HostOptions, bool),
     machine: &Machine,
     confiner: &Confiner,
     reach: &Reach,
@@ -91,9 +92,9 @@ pub(super) fn start_schedule(
     };
     let devices = names(&machine.identities(options.engines.count));
     let its: PathBuf = path.clone();
-    let member = confiner.within(Role::Turns, reach, move || Member::start(&its, devices))?;
+    let begin = if follows { Member::follow } else { Member::start };
+    let member = confiner.within(Role::Turns, reach, move || begin(&its, devices))?;
     let member =
         member.map_err(|source| HostError::Schedule { path: path.clone(), source: source.into() })?;
-    log::info!("{}: turns are given by this broker", path.display());
     Ok(Arc::new(member))
 }

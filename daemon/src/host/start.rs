@@ -39,6 +39,7 @@ use crate::confine::roles::Reach;
 use crate::confine::roles::Role;
 use crate::confine::roles::Setting;
 use crate::confine::starter::Starter;
+use crate::fd_store;
 use crate::intake::Intake;
 use crate::migration::channel::address::Peer;
 use crate::migration::target::arrivals::Arrivals;
@@ -127,7 +128,9 @@ impl Host {
         let devices = &options.engines.vulkan_devices;
         let (machine, computes_on_gpu) =
             Machine::find(probed?, devices, (&probe, &findings), options.engines.sandbox)?;
-        let schedule = start_schedule(&options, &machine, &confiner, &reach(Role::Turns), awake)?;
+        let follows = succession.is_some() || fd_store::is_delivered();
+        let reach_of_turns = reach(Role::Turns);
+        let schedule = start_schedule((&options, follows), &machine, &confiner, &reach_of_turns, awake)?;
         let heartbeat = start_heartbeat(&confiner, &schedule)?;
         machine.devices().for_each(|device| log::info!("compute node: {}", device.name));
         if let Compute::Refused(reason) = machine.first() {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_guest_driver::device::Device;
+use campanile_guest_driver::error::DriverError;
 use campanile_test_vmm::options::VmOptions;
 use campanile_test_vmm::vm::LoopbackVm;
 use rustix::process::Pid;
@@ -395,6 +396,27 @@ fn cont_22_a_schedule_that_is_killed_is_started_again() {
     kill_process(Pid::from_raw(before).unwrap(), Signal::KILL).unwrap();
     until("the next", || workers.schedule().is_some_and(|now| now != before));
     fill(&device, 2, true).unwrap();
+}
+
+#[test]
+fn cont_22_a_worker_that_is_killed_while_there_is_no_schedule_is_followed_by_another() {
+    let mut workers = Workers::begin(&two());
+    let (vm, first) = device(&workers, "a");
+    let before = workers.of("a").unwrap();
+    // What starts the schedule again is not there, either.
+    let schedule = workers.schedule().unwrap();
+    workers.served.kill();
+    for pid in [Pid::from_raw(schedule).unwrap(), before.0] {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+    let lost = fill(&first, 2, true).unwrap_err();
+    assert!(matches!(lost, DriverError::DeviceLost(_)), "{lost}");
+    assert!(vm.is_connected());
+    workers.served.start_again();
+    until("the next worker", || {
+        workers.of("a").is_some_and(|(worker, keeper)| worker != before.0 && keeper == before.1)
+    });
+    fill(&first.recreate().unwrap(), 3, true).unwrap();
 }
 
 #[test]

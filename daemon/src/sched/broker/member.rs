@@ -149,21 +149,30 @@ impl Member {
     /// # Errors
     /// No broker listens there, or it refuses this daemon; no thread or descriptor could be had.
     pub fn start(path: &Path, devices: Vec<String>) -> io::Result<Self> {
-        let (state, bell) = (Mutex::default(), Event::new()?);
-        let shared = Shared { path: path.into(), devices, state, bell, rounds: AtomicU64::new(0) };
-        let line = Line::connect(path)?;
-        line.send(&shared.hello(0, 0), &[])?;
-        loop {
-            if !line.wait(PollFlags::IN, WELCOME_LIMIT) {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "what listens there says nothing"));
-            }
-            match line.receive::<ToDaemon>()? {
-                Some((ToDaemon::Welcome, _)) => break,
-                Some((ToDaemon::Refused { why }, _)) => return Err(io::Error::other(why)),
-                _ => {}
+        let shared = Shared::new(path, devices)?;
+        let line = shared.introduce()?;
+        shared.lock().line = Some(Arc::new(line));
+        Self::run(shared)
+    }
+
+    /// The same in place of a daemon that had VMs, which do not wait for a broker that has gone as well: engines have no turn until it
+    /// is back.
+    ///
+    /// # Errors
+    /// The broker refuses this daemon; no thread or descriptor could be had.
+    pub fn follow(path: &Path, devices: Vec<String>) -> io::Result<Self> {
+        let shared = Shared::new(path, devices)?;
+        match shared.introduce() {
+            Ok(line) => shared.lock().line = Some(Arc::new(line)),
+            Err(error) if error.kind() == io::ErrorKind::Other => return Err(error),
+            Err(error) => {
+                log::warn!("{}: no broker of turns ({error}): engines have none until it is back", path.display());
             }
         }
-        shared.lock().line = Some(Arc::new(line));
+        Self::run(shared)
+    }
+
+    fn run(shared: Shared) -> io::Result<Self> {
         let shared = Arc::new(shared);
         let its = Arc::clone(&shared);
         let limit = LogLimit::new("turns");
@@ -185,6 +194,33 @@ impl Drop for Member {
 }
 
 impl Shared {
+    fn new(path: &Path, devices: Vec<String>) -> io::Result<Self> {
+        let (state, bell) = (Mutex::default(), Event::new()?);
+        Ok(Self { path: path.into(), devices, state, bell, rounds: AtomicU64::new(0) })
+    }
+
+    /// Says Hello to the broker, and waits until it is welcome.
+    ///
+    /// # Errors
+    /// It is not (`Other`), or none answers.
+    fn introduce(&self) -> io::Result<Line> {
+        let line = Line::connect(&self.path)?;
+        line.send(&self.hello(0, 0), &[])?;
+        loop {
+            if !line.wait(PollFlags::IN, WELCOME_LIMIT) {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "what listens there says nothing"));
+            }
+            match line.receive::<ToDaemon>()? {
+                Some((ToDaemon::Welcome, _)) => {
+                    log::info!("{}: turns are given by this broker", self.path.display());
+                    return Ok(line);
+                }
+                Some((ToDaemon::Refused { why }, _)) => return Err(io::Error::other(why)),
+                _ => {}
+            }
+        }
+    }
+
     /// Held for short changes only, never while a thread waits.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

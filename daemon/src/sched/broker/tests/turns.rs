@@ -218,6 +218,21 @@ fn a_daemon_without_a_broker_does_not_start_and_two_brokers_do_not_serve_one_soc
 }
 
 #[test]
+fn cont_11_a_daemon_that_follows_one_with_vms_waits_for_no_broker_and_has_its_turns_when_there_is_one() {
+    let host = Host::new();
+    let follow = |devices: usize| Member::follow(&host.path, vec!["gpu#0".to_owned(); devices]);
+    let member = follow(1).unwrap();
+    let engine = Engine::at(&member, COPY);
+    engine.ask();
+    let broker = host.broker();
+    engine.until(Phase::Granted);
+    let why = follow(5).map(drop).unwrap_err().to_string();
+    assert!(why.contains("5 devices"), "one that refuses it is there: {why}");
+    drop(member);
+    drop(broker);
+}
+
+#[test]
 fn a_daemon_waits_for_no_broker_that_does_not_read() {
     let host = Host::new();
     let broker = host.broker();
