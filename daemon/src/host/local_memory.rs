@@ -13,8 +13,12 @@ use crate::vgpu::config::Compute;
 pub(super) fn objections(options: &HostOptions) -> Vec<(&'static str, String)> {
     let not_yet = |what: &str| format!("--local-memory device: {what} not yet; --local-memory host can");
     let mut all = Vec::new();
-    if options.engines.count > 1 {
-        all.push(("engines", not_yet("linked physical adapters (--engines) do")));
+    // What one device exports, no other imports.
+    if options.engines.vulkan_devices.others().next().is_some() {
+        all.push((
+            "vulkan-device",
+            not_yet("linked physical adapters on a device each (--vulkan-device A,B) do"),
+        ));
     }
     if options.tracking == TrackingChoice::Fixed(Method::WriteProtect) {
         let why = "--dirty-tracking write-protect: the device writes to its own memory (--local-memory device) by itself, which no \
@@ -100,11 +104,10 @@ mod tests {
         assert_eq!(decide(LocalChoice::Host, &card), Ok(LocalPlace::Host));
         assert_eq!(decide(LocalChoice::Device, &cpu), Ok(LocalPlace::Device));
         assert!(decide(LocalChoice::Device, &none).unwrap_err().contains("why"));
-        let linked = options();
-        let linked = HostOptions {
-            engines: crate::host::engines::EngineOptions { count: 2, ..linked.engines.clone() },
-            ..linked
-        };
+        let mut linked = options();
+        linked.engines.count = 2;
+        assert_eq!(super::decide(LocalChoice::Auto, &card, &linked), Ok(LocalPlace::Device));
+        linked.engines.vulkan_devices = "a,b".parse().unwrap();
         assert_eq!(super::decide(LocalChoice::Auto, &card, &linked), Ok(LocalPlace::Host));
     }
 
@@ -113,9 +116,11 @@ mod tests {
         assert!(objections(&options()).is_empty());
         let mut all = options();
         all.engines.count = 2;
+        assert!(objections(&all).is_empty(), "linked adapters on one device share its memory");
+        all.engines.vulkan_devices = "a,b".parse().unwrap();
         all.tracking = TrackingChoice::Fixed(Method::WriteProtect);
         let found: Vec<_> = objections(&all).into_iter().map(|(option, _)| option).collect();
-        assert_eq!(found, ["engines", "dirty-tracking"]);
+        assert_eq!(found, ["vulkan-device", "dirty-tracking"]);
         assert!(objections(&all).iter().all(|(_, text)| text.contains("--local-memory device")));
         for method in [Method::BoundRanges, Method::ShadowCompare, Method::Off] {
             let can = HostOptions { tracking: TrackingChoice::Fixed(method), ..options() };

@@ -13,10 +13,21 @@ use rustix::process::Signal;
 use super::notify::Notify;
 use super::process::Process;
 
-/// How long it is not started again when it has ended; twice as long each time that it ends soon.
-const PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause; one that has served for so long begins with the shortest again.
-const LONGEST: Duration = Duration::from_secs(64);
+/// How long a process is not started again when it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pauses {
+    /// The shortest; twice as long each time that it ends soon.
+    pub shortest: Duration,
+    /// The longest; one that has served for so long begins with the shortest again.
+    pub longest: Duration,
+}
+
+impl Pauses {
+    /// Of one that serves one VM.
+    pub const OF_ONE: Self = Self { shortest: Duration::from_secs(1), longest: Duration::from_secs(64) };
+    /// Of one that all VMs wait for.
+    pub const OF_ALL: Self = Self { shortest: Duration::from_millis(10), longest: Duration::from_secs(2) };
+}
 
 /// How long one may take to end when it was told to: daemons end their sessions.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,6 +78,7 @@ pub struct Service {
     heard: Option<Instant>,
     /// How long it may say nothing while it serves, if it may not for ever.
     pub silence: Option<Duration>,
+    pauses: Pauses,
     pause: Duration,
     /// How often it has ended that it was not to.
     pub ended: u64,
@@ -77,7 +89,11 @@ impl Service {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn begin(mut command: Command, notify: Notify, found: Option<Found>) -> io::Result<Self> {
+    pub fn begin(
+        (mut command, pauses): (Command, Pauses),
+        notify: Notify,
+        found: Option<Found>,
+    ) -> io::Result<Self> {
         let Found { process, serves } = match found {
             Some(found) => found,
             None => Found { process: Process::start(&mut command)?, serves: false },
@@ -91,7 +107,8 @@ impl Service {
             has_served: serves,
             heard: None,
             silence: None,
-            pause: PAUSE,
+            pauses,
+            pause: pauses.shortest,
             ended: 0,
         })
     }
@@ -161,11 +178,13 @@ impl Service {
         match self.phase {
             Phase::Ending(_) => return Fate::Ended,
             _ if !self.has_served => return Fate::Failed(how),
-            Phase::Serving(since) if now.saturating_duration_since(since) >= LONGEST => self.pause = PAUSE,
+            Phase::Serving(since) if now.saturating_duration_since(since) >= self.pauses.longest => {
+                self.pause = self.pauses.shortest;
+            }
             _ => {}
         }
         let pause = self.pause;
-        self.pause = (2 * pause).min(LONGEST);
+        self.pause = (2 * pause).min(self.pauses.longest);
         self.phase = Phase::Pausing(now + pause);
         self.ended += 1;
         Fate::Pauses(pause, how)
@@ -232,21 +251,27 @@ mod tests {
 
     use super::Fate;
     use super::Found;
-    use super::LONGEST;
     use super::Notify;
     use super::PATIENCE;
-    use super::PAUSE;
+    use super::Pauses;
     use super::Phase;
     use super::Process;
     use super::Service;
     use crate::service_manager::connect;
 
+    const PAUSE: Duration = Pauses::OF_ONE.shortest;
+    const LONGEST: Duration = Pauses::OF_ONE.longest;
+
     fn service(script: &str) -> (Service, TempDir) {
+        with(Pauses::OF_ONE, script)
+    }
+
+    fn with(pauses: Pauses, script: &str) -> (Service, TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let notify = Notify::open(&folder.path().join("notify")).unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        (Service::begin(command, notify, None).unwrap(), folder)
+        (Service::begin((command, pauses), notify, None).unwrap(), folder)
     }
 
     fn say(folder: &Path, words: &str) {
@@ -261,29 +286,32 @@ mod tests {
 
     #[test]
     fn one_that_serves_and_ends_is_started_again_after_pauses_that_grow_up_to_a_limit() {
-        let (mut service, folder) = service("exit 3");
-        let mut now = Instant::now();
-        let mut expected = PAUSE;
-        for round in 1..=10 {
-            say(folder.path(), "READY=1");
-            assert!(service.hear(now) && !service.hear(now));
-            assert_eq!(service.phase(), Phase::Serving(now));
+        for pauses in [Pauses::OF_ONE, Pauses::OF_ALL] {
+            let (mut service, folder) = with(pauses, "exit 3");
+            let mut now = Instant::now();
+            let mut expected = pauses.shortest;
+            for round in 1..=10 {
+                say(folder.path(), "READY=1");
+                assert!(service.hear(now) && !service.hear(now));
+                assert_eq!(service.phase(), Phase::Serving(now));
+                wait(&service);
+                assert_eq!(service.reap(now), Fate::Pauses(expected, "exit status 3".to_owned()));
+                assert_eq!((service.ended, service.pid()), (round, None));
+                assert_eq!(service.due(), Some(now + expected));
+                assert!(service.start_again(now).is_none() && service.pid().is_none(), "it is too early");
+                now += expected;
+                assert!(service.start_again(now).is_none() && service.pid().is_some());
+                assert_eq!((service.phase(), service.due()), (Phase::Starting, None));
+                expected = (2 * expected).min(pauses.longest);
+            }
+            assert_eq!(expected, pauses.longest);
+            say(folder.path(), "WATCHDOG=1");
+            assert!(service.hear(now), "a sign of life says it, too");
             wait(&service);
-            assert_eq!(service.reap(now), Fate::Pauses(expected, "exit status 3".to_owned()));
-            assert_eq!((service.ended, service.pid()), (round, None));
-            assert_eq!(service.due(), Some(now + expected));
-            assert!(service.start_again(now).is_none() && service.pid().is_none(), "it is too early");
-            now += expected;
-            assert!(service.start_again(now).is_none() && service.pid().is_some());
-            assert_eq!((service.phase(), service.due()), (Phase::Starting, None));
-            expected = (2 * expected).min(LONGEST);
+            let Fate::Pauses(pause, _) = service.reap(now + pauses.longest) else { panic!("{service:?}") };
+            assert_eq!(pause, pauses.shortest, "it has served for long");
         }
-        assert_eq!(expected, LONGEST);
-        say(folder.path(), "WATCHDOG=1");
-        assert!(service.hear(now), "a sign of life says it, too");
-        wait(&service);
-        let Fate::Pauses(pause, _) = service.reap(now + LONGEST) else { panic!("{service:?}") };
-        assert_eq!(pause, PAUSE, "it has served for long");
+        assert!(Pauses::OF_ALL.longest < Duration::from_secs(5), "all VMs wait for it");
     }
 
     #[test]
@@ -316,7 +344,8 @@ mod tests {
         let notify = Notify::open(&folder.path().join("notify")).unwrap();
         let process = Process::start(Command::new("sleep").arg("1000")).unwrap();
         let found = Found { process, serves: true };
-        let mut service = Service::begin(Command::new("/no/such/program"), notify, Some(found)).unwrap();
+        let mut service =
+            Service::begin((Command::new("/no/such/program"), Pauses::OF_ONE), notify, Some(found)).unwrap();
         let begun = Instant::now();
         service.silence = Some(PAUSE);
         assert!(!service.kill_late(begun + LONGEST), "it may speak to a process that is gone");

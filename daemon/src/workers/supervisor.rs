@@ -39,6 +39,7 @@ use super::plan::Plan;
 use super::plan::silence;
 use super::service::Fate;
 use super::service::Found;
+use super::service::Pauses;
 use super::service::Phase;
 use super::service::Service;
 use super::worker;
@@ -282,9 +283,9 @@ impl Supervisor {
                 return Err(io::Error::other(format!("the schedule has ended before it served, {how}")));
             }
             Some(Fate::Pauses(pause, how)) => {
-                let pause = pause.as_secs();
+                let pause = pause.as_millis();
                 log::error!(
-                    "the schedule has ended, {how}; it is started again in {pause} s, and engines keep what they have until then"
+                    "the schedule has ended, {how}; it is started again in {pause} ms, and engines keep what they have until then"
                 );
             }
         }
@@ -408,7 +409,8 @@ impl Supervisor {
             let path = folder.schedule();
             log::info!("{}: process {} gives turns already", path.display(), process.pid().as_raw_nonzero());
         }
-        let mut service = Service::begin(command, Notify::open(&folder.schedule_notify())?, found)?;
+        let notify = Notify::open(&folder.schedule_notify())?;
+        let mut service = Service::begin((command, Pauses::OF_ALL), notify, found)?;
         service.silence = Some(silence());
         Ok(Some(service))
     }
@@ -435,7 +437,7 @@ impl Supervisor {
         }
         self.has_found |= found.is_some();
         let notify = Notify::open(&folder.notify(&vgpu))?;
-        let service = Service::begin(command, notify, found)?;
+        let service = Service::begin((command, Pauses::OF_ONE), notify, found)?;
         let worker = Worker { vgpu, service, outcomes: Vec::new() };
         worker.show(&self.board);
         self.workers.push(worker);

@@ -21,6 +21,8 @@ use campanile_protocol::control::reply::DoorbellCreated;
 use campanile_protocol::control::status::Status;
 use campanile_protocol::queue::ring;
 
+use crate::linked::queue_on;
+use crate::linked::run;
 use crate::operator::Operated;
 use crate::paging::hidden;
 use crate::processes::kill_engine_at_rest;
@@ -150,6 +152,38 @@ fn kernels_and_copies_of_both_nodes_work_on_a_devices_own_memory() {
 }
 
 #[test]
+fn tdr_08_linked_adapters_on_one_device_have_its_memory_in_common_wherever_it_moves() {
+    let arguments = [IN_DEVICE, &["--engines", "2"]].concat();
+    let operated = Operated::with_specs(&["vram=32M,vram-max=96M"], &arguments);
+    let (_vm, device) = operated.daemon.device();
+    let mut first = Guest::on(device, Node::Compute);
+    let (_context, mut second) = queue_on(&first.device, Node::Compute, 1);
+    let kernel = first.device.create_kernel(&add()).unwrap();
+    let buffer = first.device.create_local_buffer(4 * MIB).unwrap();
+    first.run(&fill(buffer.va(), buffer.size(), 3));
+    let groups = u32::try_from(buffer.size() / 256).unwrap();
+    for round in 1..=3 {
+        let mut commands = CommandBuffer::new();
+        commands.dispatch(&kernel, [groups, 1, 1], &[buffer.binding(0)], &[]).unwrap();
+        run(&mut second, &commands);
+        first.add(&buffer);
+        let expected = |at: usize| 3 + 2 * round * u32::try_from(at).unwrap();
+        assert!(first.words(&buffer).iter().enumerate().all(|(at, word)| *word == expected(at)), "{round}");
+        // It comes back for the second one's work.
+        first.device.evict(&[&buffer], Eviction::Now).unwrap();
+    }
+    let others: Vec<LocalBuffer> =
+        (0..4).map(|_| first.device.create_local_buffer(8 * MIB).unwrap()).collect();
+    for other in &others {
+        assert!(first.is_all(other, 0), "what an adapter has left there");
+        run(&mut second, &fill(other.va(), other.size(), 5));
+    }
+    assert!(others.iter().all(|other| first.is_all(other, 5)));
+    let memory = operated.ask(&["status"])["vgpus"][0]["session"]["memory"].clone();
+    assert_eq!(memory["local_in"], "device");
+}
+
+#[test]
 fn local_memory_is_the_hosts_where_nothing_else_is_said_and_the_driver_runs_on_cpus() {
     let operated = Operated::with(1, &["--local-memory", "auto"]);
     let (_vm, _device) = operated.daemon.device();
@@ -267,7 +301,7 @@ fn a_process_reaches_nothing_of_anothers_in_a_devices_memory() {
 #[test]
 fn what_cannot_be_with_a_devices_memory_is_refused_in_words() {
     for (arguments, option) in [
-        (&["--engines", "2"][..], "--engines"),
+        (&["--engines", "2", "--vulkan-device", "a,b"][..], "--vulkan-device"),
         (&["--dirty-tracking", "write-protect"], "--dirty-tracking write-protect"),
     ] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_campanile"));

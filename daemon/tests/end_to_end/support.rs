@@ -53,7 +53,7 @@ impl Drop for Ends<'_> {
 /// Where the environment wants local memory, for a daemon with these arguments: nothing where they say it themselves.
 fn local_place(arguments: &[&str]) -> Option<OsString> {
     let place = std::env::var_os(LOCAL_MEMORY).filter(|_| !arguments.contains(&"--local-memory"))?;
-    let is_linked = |pair: &&[&str]| matches!(pair, ["--engines", count] if *count != "1");
+    let is_linked = |pair: &&[&str]| matches!(pair, ["--vulkan-device", devices] if devices.contains(','));
     let is_protected = |pair: &&[&str]| matches!(pair, ["--dirty-tracking", "write-protect"]);
     let cannot = arguments.windows(2).find(|pair| is_linked(pair) || is_protected(pair));
     if let Some(pair) = cannot.filter(|_| place == "device") {

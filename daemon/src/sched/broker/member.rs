@@ -166,7 +166,10 @@ impl Member {
             Ok(line) => shared.lock().line = Some(Arc::new(line)),
             Err(error) if error.kind() == io::ErrorKind::Other => return Err(error),
             Err(error) => {
-                log::warn!("{}: no broker of turns ({error}): engines have none until it is back", path.display());
+                log::warn!(
+                    "{}: no broker of turns ({error}): engines have none until it is back",
+                    path.display()
+                );
             }
         }
         Self::run(shared)
