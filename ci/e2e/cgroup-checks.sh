@@ -119,33 +119,40 @@ cgroup_ends() {
     claim_guest host "and that one has engines, too" ' submissions' 60 "$(work a 1)"
 }
 
-# The process of vGPU a or b, of a daemon with workers.
+# Sets `found` to the process that serves vGPU a or b, of a daemon with workers.
 worker_of() {
     guest host 20 "/bin/loader /bin/campanile ctl --control /tmp/control status --json | tr -d ' \n'; echo" || true
-    sed -n "s/.*\"pid\":\([0-9]*\)[^}]*\"vgpu\":\"$1\".*/\1/p" <<<"$output"
+    found=$(sed -n "s/.*\"pid\":\([0-9]*\)[^}]*\"vgpu\":\"$1\".*/\1/p" <<<"$output")
+}
+
+# Whether that is another process than this one.
+#   worker_is_other a|b PID
+worker_is_other() {
+    worker_of "$1"
+    [ -n "$found" ] && [ "$found" != "$2" ]
 }
 
 # A worker that no memory is left for, in a cgroup that has none, while the other vGPU's guest is at work.
 cgroup_worker() {
     local claim="a worker that no memory is left for is ended by the kernel, and followed by another" full=/sys/fs/cgroup/full a b
     guest host 30 "kill \$(pidof campanile); while pidof campanile >/dev/null; do usleep 20000; done" || true
-    guest host 60 "$1 --workers /tmp/workers" || { fail "$claim" "$output"; return; }
-    a=$(worker_of a) b=$(worker_of b)
+    # A worker says that it serves before what has started it does.
+    guest host 60 "$1 --workers /tmp/workers && until [ -S /tmp/control ]; do usleep 20000; done" || { fail "$claim" "$output"; return; }
+    worker_of a
+    a=$found
+    worker_of b
+    b=$found
     guest host 30 "rm -f a b; for i in a b; do $(work '$i' 15) >\$i 2>&1 & done; until grep -q . a && grep -q . b; do usleep 20000; done" || true
     # Its guest needs nothing of it meanwhile: what the operator asks does.
     guest host 20 "mkdir $full && echo 0 >$full/memory.max && echo $a >$full/cgroup.procs" || { fail "$claim" "process '$a': $output"; return; }
-    until_holds 60 '[ -n "$(worker_of a)" ] && [ "$(worker_of a)" != "$a" ]' || true
+    until_holds 60 "worker_is_other a $a" || true
     guest host 20 "cat $full/memory.events" || true
-    if [ "$(sed -n 's/^oom_kill \([0-9]*\).*/\1/p' <<<"$output")" = 1 ] && [ "$(worker_of a)" != "$a" ]; then
-        pass "$claim"
-    else
-        fail "$claim" "process '$a', now '$(worker_of a)'; $output"
-    fi
+    if grep -q '^oom_kill 1' <<<"$output" && worker_is_other a "$a"; then pass "$claim"; else fail "$claim" "process $a, now $found; $output"; fi
     claim_guest host "its guest learns that its device is lost" lost 60 'until grep -q -E "submissions|campanile-guest:" a; do usleep 20000; done; cat a'
     claim_guest host "and its vGPU goes on" ' submissions' 60 "$(work a 1)"
     claim="and the other vGPU's guest, and its worker, have seen nothing of it"
     guest host 60 'until grep -q -E "submissions|campanile-guest:" b; do usleep 20000; done; cat b' || true
-    if grep -q ' submissions' <<<"$output" && [ "$(worker_of b)" = "$b" ]; then pass "$claim"; else fail "$claim" "process '$b'; $output"; fi
+    if grep -q ' submissions' <<<"$output" && ! worker_is_other b "$b"; then pass "$claim"; else fail "$claim" "process $b, now $found; $output"; fi
 }
 
 cgroups() {
