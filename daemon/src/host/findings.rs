@@ -222,7 +222,12 @@ fn key(program: &Program, sandbox: bool, what: &str) -> String {
         all
     });
     let named = program.environment.iter().map(|(_, value)| identity(Path::new(value)));
-    let user = program.containment.account.as_ref().map(|account| (account.uid, account.gid));
+    // A user that is one vGPU's alone, and the group of its number, own no file: the number says nothing.
+    let user = program.containment.account.as_ref().map(|account| {
+        let is_one_vgpus = account.tasks.is_some();
+        let groups = account.groups.iter().filter(|group| !is_one_vgpus || **group != account.gid);
+        ((!is_one_vgpus).then_some((account.uid, account.gid)), groups.collect::<Vec<_>>())
+    });
     format!(
         "{what} {sandbox} {user:?} {:?} {:?} {inherited:?} {:?} {manifests:?}",
         identity(&program.path),
@@ -235,7 +240,10 @@ fn key(program: &Program, sandbox: bool, what: &str) -> String {
 mod tests {
     use std::cell::RefCell;
     use std::fs;
+    use std::sync::Arc;
 
+    use campanile_host_gpu::adapter::containment::Account;
+    use campanile_host_gpu::adapter::containment::Containment;
     use campanile_host_gpu::adapter::program::Program;
 
     use super::Finding;
@@ -281,6 +289,20 @@ mod tests {
         assert!(!tracks(&after, &program, true));
         let other = Program { environment: vec![("A".to_owned(), "b".to_owned())], ..program };
         assert!(!tracks(&after, &other, false));
+    }
+
+    #[test]
+    fn users_that_are_one_vgpus_alone_are_alike_and_others_are_not() {
+        let of = |uid: u32, groups: &[u32], tasks| {
+            let account = Account { uid, gid: uid, groups: groups.to_vec(), tasks };
+            let containment = Containment { account: Some(Arc::new(account)), ..Containment::default() };
+            key(&Program { containment, ..program() }, true, "compute")
+        };
+        assert_eq!(of(61_000, &[44, 61_000], Some(9)), of(61_001, &[44, 61_001], Some(9)));
+        assert_ne!(of(61_000, &[44, 61_000], Some(9)), of(61_001, &[45, 61_001], Some(9)));
+        assert_ne!(of(1000, &[44], None), of(1001, &[44], None));
+        assert_ne!(of(1000, &[44], None), of(1000, &[44, 45], None));
+        assert_ne!(of(61_000, &[], Some(9)), of(61_000, &[], None));
     }
 
     #[test]

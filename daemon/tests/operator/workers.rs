@@ -523,6 +523,20 @@ fn workers_of_another_user_answer_what_has_started_them() {
 }
 
 #[test]
+fn the_first_worker_asks_the_machine_what_it_can_do_and_the_others_know_it_then() {
+    let folder = Folder::with(&format!("{QUIET}{WORKERS}{}{}", two(), table("c", "")));
+    let log = folder.file("log");
+    let command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    let served = Served::run(folder, command, &[], fs::File::create(&log).unwrap().into());
+    let workers = Workers { served };
+    let known =
+        || fs::read_to_string(&log).unwrap().matches("what was found of the machine before holds").count();
+    assert_eq!(known(), 2);
+    workers.served.ask(&["vgpu", "add", &workers.spec("new")]);
+    assert_eq!(known(), 3);
+}
+
+#[test]
 fn what_a_daemon_for_all_has_left_with_the_service_manager_is_closed() {
     let folder = Folder::with(&format!("{QUIET}{WORKERS}{}", table("a", "")));
     let log = folder.file("log");
