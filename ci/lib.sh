@@ -8,7 +8,7 @@
 #   times              verdict and seconds of each stage, in one line
 #   make_room          removes what a stage has built, where the disk is short
 #   all_but            tests that are not in a list
-#   short_stages       everything that ci/test runs, with the tests that are named
+#   short_stages       everything that ci/test runs, but for the tests of a list
 #   sum_up             the last lines: what failed, and the count of all tests
 #
 # Nothing is built after a failed set-up or build; otherwise all stages run, so that one run tells all that is wrong.
@@ -124,9 +124,8 @@ run_tests() {
     env "${test_environment[@]}" "${nicely[@]}" cargo nextest run --profile ci --test-threads "$test_threads" "$@"
 }
 
-# A VM in programs that use the guest's libraries, as tests of C and Vulkan programs want it, which build nothing where all is built.
+# Features of the guest's libraries that tests of C and Vulkan programs want: a VM in the program.
 loopback=campanile-guest-driver-c/loopback,campanile-vulkan/loopback
-export CAMPANILE_BUILT=1
 
 # Keeps what the last run of tests has reported; fails where that was none.
 recorded() {
@@ -178,6 +177,8 @@ short_stages() {
 
     begin_loom
     stage build cargo build --workspace --all-targets --features "$loopback" || { sum_up || true; exit 1; }
+    # Those tests build nothing then.
+    export CAMPANILE_BUILT=1
     stage checks cargo ci all || true
     cargo ci results "${leave[@]}"
     stage loom end_loom || true

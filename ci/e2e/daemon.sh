@@ -23,6 +23,8 @@ daemon_start() { daemon_start_as daemon "$@"; }
 daemons_stop() {
     local name
     for name in "${!daemon_pids[@]}"; do daemon_stop "$name"; done
+    # Workers outlive what was killed.
+    pkill -KILL -f -- "$scratch/workers" || true
 }
 
 # Ends a daemon; with a second argument by that signal.

@@ -80,9 +80,10 @@ fn send(words: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a process before this one has left something of a vGPU that nothing has taken yet.
-pub fn is_delivered() -> bool {
-    !DELIVERED.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+/// Whether a process before this one has left something of this role, of any vGPU, that nothing has taken yet.
+pub fn has(role: &str) -> bool {
+    let delivered = DELIVERED.lock().unwrap_or_else(PoisonError::into_inner);
+    delivered.keys().any(|name| name.rsplit_once('.').is_some_and(|(_, its)| its == role))
 }
 
 /// What a process before this one has put there.
@@ -134,6 +135,7 @@ mod tests {
         let file = || std::fs::File::open("/dev/null").unwrap().into();
         let names = ["campanile.store-a.log", "campanile.store-a.ram-7", "campanile.store-ab.log"];
         deliver(names.map(|name| (name.to_owned(), file())));
+        assert!(super::has("ram-7") && !super::has("ram"));
         assert_eq!(take("store-a").into_keys().collect::<Vec<_>>(), ["log", "ram-7"]);
         assert!(take("store-a").is_empty());
         assert_eq!(take("store-ab").len(), 1);

@@ -18,6 +18,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::descriptors;
 use listenfd::ListenFd;
@@ -48,8 +50,21 @@ pub const STORED: &str = "campanile.";
 
 /// Descriptors that were stored.
 static KEPT: Mutex<Vec<(String, OwnedFd)>> = Mutex::new(Vec::new());
+/// In the environment of a process that has a keeper: where it is heard when that has ended, as `NOTIFY_SOCKET` has it.
+pub(crate) const BEHIND: &str = "CAMPANILE_NOTIFY_BEHIND";
+
+/// Where a service manager hears this process.
+#[derive(Debug)]
+struct Manager {
+    socket: UnixDatagram,
+    /// Where the one behind it does, or another one in its place.
+    behind: SocketAddr,
+    /// What was said last was not heard.
+    is_deaf: AtomicBool,
+}
+
 /// The process's own.
-static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
+static MANAGER: OnceLock<Manager> = OnceLock::new();
 /// Those that no option has taken yet. The environment that they come from is the whole process's, too.
 static HANDED: Mutex<Vec<(PathBuf, UnixListener)>> = Mutex::new(Vec::new());
 
@@ -137,39 +152,63 @@ pub fn say_main_process(pid: u32) {
 /// Finds the service manager. Call it once, before anything is confined: later no thread may connect to it.
 pub fn open() {
     if let Some(address) = env::var_os("NOTIFY_SOCKET") {
-        open_at(&address);
+        let behind = env::var_os(BEHIND);
+        open_at(&address, behind.as_deref().unwrap_or(&address));
     }
 }
 
-/// The one that listens at this address.
-pub(crate) fn open_at(address: &OsStr) {
-    match connect(address) {
-        Ok(socket) => drop(SOCKET.set(socket)),
+/// The one that listens at this address, with another one behind it.
+fn open_at(address: &OsStr, behind: &OsStr) {
+    match Manager::new(address, behind) {
+        Ok(manager) => drop(MANAGER.set(manager)),
         Err(error) => log::warn!("NOTIFY_SOCKET {}: {error}", address.display()),
+    }
+}
+
+impl Manager {
+    fn new(address: &OsStr, behind: &OsStr) -> io::Result<Self> {
+        Ok(Self { socket: connect(address)?, behind: parse(behind)?, is_deaf: AtomicBool::new(false) })
+    }
+
+    fn say(&self, words: &str) {
+        let bytes = words.as_bytes();
+        let said = self.socket.send(bytes).or_else(|error| match error.kind() {
+            // The first time, and from then on.
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected => {
+                self.socket.send_to_addr(bytes, &self.behind)
+            }
+            _ => Err(error),
+        });
+        let was_deaf = self.is_deaf.swap(said.is_err(), Ordering::Relaxed);
+        match said {
+            Err(error) if !was_deaf => log::warn!("NOTIFY_SOCKET: {error}"),
+            _ => {}
+        }
     }
 }
 
 /// Where it hears this process, if it does.
 pub(crate) fn socket() -> Option<&'static UnixDatagram> {
-    SOCKET.get()
+    MANAGER.get().map(|manager| &manager.socket)
 }
 
 fn say(words: &str) {
-    if let Some(socket) = socket()
-        && let Err(error) = socket.send(words.as_bytes())
-    {
-        log::warn!("NOTIFY_SOCKET: {error}");
+    if let Some(manager) = MANAGER.get() {
+        manager.say(words);
+    }
+}
+
+fn parse(address: &OsStr) -> io::Result<SocketAddr> {
+    match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        path => SocketAddr::from_pathname(OsStr::from_bytes(path)),
     }
 }
 
 /// A socket whose datagrams go to this address, as `NOTIFY_SOCKET` has it.
 pub(crate) fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
-    let address = match address.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
-        path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
-    };
     let socket = UnixDatagram::unbound()?;
-    socket.connect_addr(&address)?;
+    socket.connect_addr(&parse(address)?)?;
     Ok(socket)
 }
 
@@ -186,6 +225,7 @@ pub(crate) mod tests {
     use std::sync::PoisonError;
 
     use super::HandedError;
+    use super::Manager;
     use super::check_claimed;
     use super::claim;
     use super::connect;
@@ -214,7 +254,8 @@ pub(crate) mod tests {
                 let name = format!("campanile-store-{}", std::process::id());
                 let store = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
                 store.set_nonblocking(true).unwrap();
-                open_at(format!("@{name}").as_ref());
+                let address = format!("@{name}");
+                open_at(address.as_ref(), address.as_ref());
                 // What other tests say later is not read.
                 socket().unwrap().set_nonblocking(true).unwrap();
                 store
@@ -258,6 +299,37 @@ pub(crate) mod tests {
         let name = format!("campanile-test-{}", std::process::id());
         let unnamed = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
         assert_eq!(hand_over(unnamed).unwrap_err(), "it has no path");
+    }
+
+    #[test]
+    fn what_is_behind_a_manager_that_has_gone_is_told_and_so_is_one_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, behind] = ["first", "behind"].map(|name| folder.path().join(name));
+        let listen = |path: &std::path::Path| {
+            let socket = UnixDatagram::bind(path).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        };
+        let says = |socket: &UnixDatagram, words: &str| {
+            let mut bytes = [0; 64];
+            let length = socket.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], words.as_bytes());
+        };
+        let (manager, second) = (listen(&first), listen(&behind));
+        let told = Manager::new(first.as_os_str(), behind.as_os_str()).unwrap();
+        told.say("one");
+        says(&manager, "one");
+        drop(manager);
+        told.say("two");
+        says(&second, "two");
+        drop(second);
+        told.say("three, which none hears");
+        std::fs::remove_file(&behind).unwrap();
+        let third = listen(&behind);
+        for words in ["four", "five"] {
+            told.say(words);
+            says(&third, words);
+        }
     }
 
     #[test]

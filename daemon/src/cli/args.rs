@@ -165,6 +165,9 @@ pub struct ScheduleArguments {
     /// Socket at which daemons connect; this user and its group can.
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
+    /// A file to lock: there is one schedule with this lock.
+    #[arg(long, hide = true)]
+    pub lock: Option<PathBuf>,
     /// What runs next, of all daemons.
     #[command(flatten)]
     pub scheduling: SchedulingArguments,

@@ -14,6 +14,7 @@ use super::args::ScheduleArguments;
 use crate::confine::Confinement;
 use crate::confine::identity::Identity;
 use crate::confine::privileges;
+use crate::file_lock::FileLock;
 use crate::host::schedule::ScheduleHost;
 use crate::sched::awake::Awake;
 use crate::service_manager;
@@ -26,6 +27,8 @@ pub fn run(arguments: &ScheduleArguments) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
     arguments.log_level.set();
     arguments.log_format.set();
+    let lock = arguments.lock.as_deref().map(FileLock::take).transpose();
+    let _lock = lock.context("--lock: another schedule")?;
     let identity = arguments.user.as_ref().map(Identity::find).transpose().context("--user")?;
     raise_files().context("raising the limit of open files")?;
     // Only root can open it. Which vGPUs of which daemons have realtime work is known later.

@@ -62,6 +62,7 @@ pub fn run(_arguments: ServeArguments) -> anyhow::Result<()> {
     let succession = Succession::begin()?.map(Arc::new);
     let line: Vec<OsString> = env::args_os().collect();
     if succession.is_none() && keeper::is_kept() {
+        keeper::end_with_it()?;
         keeper::receive().context("standard input, from the keeper")?;
     } else if succession.is_none()
         && let Ok(configured) = configured::read(line.clone())
@@ -121,11 +122,18 @@ fn serve(succession: Option<Arc<Succession>>, line: Vec<OsString>) -> anyhow::Re
     if options.confinement == Confinement::On {
         privileges::confine_process(identity.as_ref())?;
     }
+    let is_kept = succession.is_none() && keeper::is_kept();
+    if is_kept {
+        keeper::end_with_it()?;
+    }
     let changes = Arc::new(Reread::new(line, &configured, signals.handle()));
     let mut host = Host::start_with(options, awake, Some(changes), succession)?;
     // None is to hold a vGPU that the operator removes.
     host.vgpus.clear();
     service_manager::check_claimed()?;
+    if is_kept {
+        keeper::outlive().context("outliving the keeper")?;
+    }
     service_manager::say_ready();
     match signals.forever().next() {
         Some(signal) => log::info!("ending on signal {signal}"),

@@ -93,6 +93,7 @@ fn is_workers(word: &OsStr) -> bool {
 /// The command line of `campanile schedule` for these workers.
 fn schedule_arguments(folder: &Folder, arguments: &ServeArguments) -> Vec<OsString> {
     let mut all: Vec<OsString> = vec!["--socket".into(), folder.schedule().into()];
+    all.extend(["--lock".into(), folder.schedule_lock().into()]);
     all.extend(arguments.engine.scheduling.to_arguments());
     if let Some(user) = &arguments.user {
         all.extend(["--user".into(), user.to_string().into()]);

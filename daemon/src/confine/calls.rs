@@ -99,6 +99,9 @@ const STREAMS: &[c_long] = &[
 /// The supervisor listens to each engine by an eventfd of its own.
 const LISTENING: &[c_long] = &[libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait];
 
+/// Signs of life, also to what has come in the place of what was connected.
+const SIGNS: &[c_long] = &[libc::SYS_sendto];
+
 /// What the C library makes of `epoll_wait`, where the processor has that.
 #[cfg(target_arch = "x86_64")]
 const EPOLL_OLD: &[c_long] = &[libc::SYS_epoll_wait];
@@ -150,7 +153,7 @@ pub(super) const PEERS: &[c_long] =
 /// What a role does besides [`COMMON`].
 pub(super) const fn of(role: Role) -> &'static [&'static [c_long]] {
     match role {
-        Role::Schedule => &[LISTENING, EPOLL_OLD],
+        Role::Schedule => &[LISTENING, EPOLL_OLD, SIGNS],
         Role::Turns => &[STREAMS, LISTENING, EPOLL_OLD],
         Role::Front => &[STREAMS, VM, EPOLL_OLD, FILES, FILES_OLD],
         Role::Operator => &[STREAMS, FILES, FILES_OLD],

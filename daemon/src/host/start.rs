@@ -41,6 +41,7 @@ use crate::confine::roles::Setting;
 use crate::confine::starter::Starter;
 use crate::fd_store;
 use crate::intake::Intake;
+use crate::ledger::read::CONNECTION;
 use crate::migration::channel::address::Peer;
 use crate::migration::target::arrivals::Arrivals;
 use crate::open_sockets;
@@ -128,7 +129,7 @@ impl Host {
         let devices = &options.engines.vulkan_devices;
         let (machine, computes_on_gpu) =
             Machine::find(probed?, devices, (&probe, &findings), options.engines.sandbox)?;
-        let follows = succession.is_some() || fd_store::is_delivered();
+        let follows = fd_store::has(CONNECTION);
         let reach_of_turns = reach(Role::Turns);
         let schedule = start_schedule((&options, follows), &machine, &confiner, &reach_of_turns, awake)?;
         let heartbeat = start_heartbeat(&confiner, &schedule)?;

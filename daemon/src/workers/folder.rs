@@ -3,7 +3,7 @@
 //! | file | made by | purpose |
 //! |---|---|---|
 //! | `lock` | the process of `--workers` | there is one |
-//! | `schedule` | `campanile schedule` | turns between workers |
+//! | `schedule`, `schedule-lock` | `campanile schedule` | turns between workers; there is one, and which process it is |
 //! | `findings` | the first worker | what the machine can do, so that those that follow need not ask |
 //! | `drained` | the process of `--workers` | no VM is taken |
 //! | `NAME.lock` | the keeper of a worker | there is one, and which process it is |
@@ -85,6 +85,11 @@ impl Folder {
     /// The socket of the schedule.
     pub fn schedule(&self) -> PathBuf {
         self.0.join("schedule")
+    }
+
+    /// What it has locked.
+    pub fn schedule_lock(&self) -> PathBuf {
+        self.0.join("schedule-lock")
     }
 
     /// Where it says that it serves.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
@@ -28,6 +29,8 @@ impl Notify {
             _ => {}
         }
         let socket = UnixDatagram::bind(path)?;
+        // Workers may be of another user, and the folder is theirs.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
         socket.set_nonblocking(true)?;
         Ok(Self(socket))
     }

@@ -52,6 +52,8 @@ pub struct Found {
     pub process: Process,
     /// It serves.
     pub serves: bool,
+    /// How long it may say nothing while it serves, where nothing else watches it.
+    pub silence: Option<Duration>,
 }
 
 /// What becomes of one whose process has ended.
@@ -78,6 +80,8 @@ pub struct Service {
     heard: Option<Instant>,
     /// How long it may say nothing while it serves, if it may not for ever.
     pub silence: Option<Duration>,
+    /// The same of this process alone, and not of those that follow it.
+    found_silence: Option<Duration>,
     pauses: Pauses,
     pause: Duration,
     /// How often it has ended that it was not to.
@@ -94,19 +98,22 @@ impl Service {
         notify: Notify,
         found: Option<Found>,
     ) -> io::Result<Self> {
-        let Found { process, serves } = match found {
-            Some(found) => found,
-            None => Found { process: Process::start(&mut command)?, serves: false },
-        };
         let now = Instant::now();
+        // One that is there says in time that it lives, or has never told this process.
+        let heard = found.is_some().then_some(now);
+        let Found { process, serves, silence } = match found {
+            Some(found) => found,
+            None => Found { process: Process::start(&mut command)?, serves: false, silence: None },
+        };
         Ok(Self {
             command,
             notify,
             process: Some(process),
             phase: if serves { Phase::Serving(now) } else { Phase::Starting },
             has_served: serves,
-            heard: None,
+            heard,
             silence: None,
+            found_silence: silence,
             pauses,
             pause: pauses.shortest,
             ended: 0,
@@ -146,7 +153,7 @@ impl Service {
         self.process = Some(found.process);
         self.phase = if found.serves { Phase::Serving(now) } else { Phase::Starting };
         self.has_served = true;
-        self.heard = None;
+        (self.heard, self.found_silence) = (Some(now), found.silence);
     }
 
     /// It is started again when it ends, though it has never served.
@@ -206,7 +213,7 @@ impl Service {
     fn killed_by(&self) -> Option<Instant> {
         match self.phase {
             Phase::Ending(by) => Some(by),
-            Phase::Serving(_) => Some(self.heard? + self.silence?),
+            Phase::Serving(_) => Some(self.heard? + self.silence.or(self.found_silence)?),
             Phase::Starting | Phase::Pausing(_) => None,
         }
     }
@@ -230,6 +237,7 @@ impl Service {
         match Process::start(&mut self.command) {
             Ok(process) => {
                 (self.process, self.phase, self.heard) = (Some(process), Phase::Starting, None);
+                self.found_silence = None;
                 None
             }
             Err(error) => Some(self.settle(error.to_string(), now)),
@@ -343,12 +351,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let notify = Notify::open(&folder.path().join("notify")).unwrap();
         let process = Process::start(Command::new("sleep").arg("1000")).unwrap();
-        let found = Found { process, serves: true };
+        let found = Found { process, serves: true, silence: None };
         let mut service =
             Service::begin((Command::new("/no/such/program"), Pauses::OF_ONE), notify, Some(found)).unwrap();
         let begun = Instant::now();
+        assert_eq!(service.due(), None, "nothing is said of how long");
         service.silence = Some(PAUSE);
-        assert!(!service.kill_late(begun + LONGEST), "it may speak to a process that is gone");
+        assert!(service.due().is_some_and(|due| due <= begun + PAUSE), "it has been found then");
         say(folder.path(), "WATCHDOG=1");
         let now = begun + LONGEST;
         assert!(!service.hear(now) && !service.kill_late(now));
@@ -369,17 +378,23 @@ mod tests {
         assert!(service.has_ended());
         assert!(matches!(service.reap(now), Fate::Pauses(..)));
         assert!(!service.has_ended(), "it was waited for");
-        for serves in [true, false] {
+        for (serves, silence) in [(true, None), (false, None), (true, Some(PAUSE))] {
             let process = Process::start(Command::new("sleep").arg("1000")).unwrap();
             let pid = process.pid();
-            service.adopt(Found { process, serves }, now);
+            service.adopt(Found { process, serves, silence }, now);
             let phase = if serves { Phase::Serving(now) } else { Phase::Starting };
             assert_eq!((service.pid(), service.phase(), service.has_ended()), (Some(pid), phase, false));
-            assert_eq!(service.due(), None);
+            assert_eq!(service.due(), silence.map(|silence| now + silence));
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
             wait(&service);
             assert!(service.has_ended() && matches!(service.reap(now), Fate::Pauses(..)));
         }
+        assert!(service.start_again(now + LONGEST).is_none());
+        say(folder.path(), "READY=1");
+        assert!(
+            service.hear(now) && service.due().is_none(),
+            "those that follow have something that hears them"
+        );
     }
 
     #[test]

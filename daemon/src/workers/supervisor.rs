@@ -28,9 +28,8 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::pipe;
 
 use super::board::Board;
-use super::found::found_keeper;
+use super::found::found;
 use super::found::found_schedule;
-use super::found::found_worker;
 use super::notify::Notify;
 use super::orders::Inbox;
 use super::orders::Order;
@@ -123,6 +122,9 @@ impl Supervisor {
 
     fn begin_all(&mut self, vgpus: Vec<Spec>, kept: Vec<String>) -> io::Result<()> {
         self.schedule = self.begin_schedule()?;
+        if let Some(schedule) = self.schedule.as_mut().filter(|_| self.has_found) {
+            schedule.persist();
+        }
         while self.schedule.as_ref().is_some_and(|schedule| schedule.phase() == Phase::Starting) {
             self.turn()?;
         }
@@ -178,6 +180,7 @@ impl Supervisor {
 
     /// Ends all, workers first, and waits for that.
     fn end(&mut self) -> io::Result<()> {
+        self.is_ending = true;
         let now = Instant::now();
         self.workers.retain_mut(|worker| !worker.service.end(now));
         while !self.workers.is_empty() {
@@ -279,6 +282,11 @@ impl Supervisor {
             // What tells this process may tell the others, too.
             Some(Fate::Pauses(..)) if self.is_ending => self.schedule = None,
             Some(Fate::Failed(how)) => {
+                // One that a process before this one has started just now has the lock.
+                if let Some(found) = found_schedule(&self.plan.folder)? {
+                    schedule.adopt(found, now);
+                    return Ok(());
+                }
                 self.schedule = None;
                 return Err(io::Error::other(format!("the schedule has ended before it served, {how}")));
             }
@@ -298,18 +306,23 @@ impl Supervisor {
         for (at, worker) in self.workers.iter_mut().enumerate() {
             let before = (worker.service.phase(), worker.service.pid());
             let vgpu = worker.vgpu.clone();
-            match look_after(&mut worker.service, now) {
-                None => {}
-                Some(Fate::Pauses(..)) if self.is_ending => gone.push((at, Ok(()))),
-                // A keeper that was killed leaves its worker.
-                Some(Fate::Ended) => match found_worker(folder, &vgpu)? {
-                    Some(found) => {
-                        worker.service.adopt(found, now);
-                        worker.service.end(now);
+            let fate = look_after(&mut worker.service, now);
+            // A keeper that was killed leaves its worker, and one that a process before this one has started has the lock.
+            let left = if fate.is_some() { found(folder, &vgpu)? } else { None };
+            match (fate, left) {
+                (None, _) => {}
+                (Some(fate), Some(left)) => {
+                    worker.service.adopt(left, now);
+                    match fate {
+                        Fate::Pauses(_, how) | Fate::Failed(how) if !self.is_ending => log::error!(
+                            "vGPU {vgpu}: the keeper of its worker has ended, {how}; the worker goes on"
+                        ),
+                        _ => drop(worker.service.end(now)),
                     }
-                    None => gone.push((at, Ok(()))),
-                },
-                Some(Fate::Failed(how)) => {
+                }
+                (Some(Fate::Ended), None) => gone.push((at, Ok(()))),
+                (Some(Fate::Pauses(..)), None) if self.is_ending => gone.push((at, Ok(()))),
+                (Some(Fate::Failed(how)), None) => {
                     let why = format!("vGPU {vgpu}: its worker has ended before it served, {how}");
                     log::error!("{why}");
                     if worker.outcomes.is_empty() {
@@ -317,20 +330,12 @@ impl Supervisor {
                     }
                     gone.push((at, Err(why)));
                 }
-                Some(Fate::Pauses(pause, how)) => match found_worker(folder, &vgpu)? {
-                    Some(found) => {
-                        log::error!(
-                            "vGPU {vgpu}: the keeper of its worker has ended, {how}; the worker goes on"
-                        );
-                        worker.service.adopt(found, now);
-                    }
-                    None => {
-                        let pause = pause.as_secs();
-                        log::error!(
-                            "vGPU {vgpu}: the keeper of its worker has ended, {how}; it is started again in {pause} s"
-                        );
-                    }
-                },
+                (Some(Fate::Pauses(pause, how)), None) => {
+                    let pause = pause.as_secs();
+                    log::error!(
+                        "vGPU {vgpu}: the keeper of its worker has ended, {how}; it is started again in {pause} s"
+                    );
+                }
             }
             let serves = matches!(worker.service.phase(), Phase::Serving(_));
             if before != (worker.service.phase(), worker.service.pid()) {
@@ -367,14 +372,20 @@ impl Supervisor {
             let _gone = outcome.send(what);
         };
         match order {
-            Order::Begin { vgpu, made } => match self.begin_worker(vgpu, made.as_deref()) {
+            Order::Begin { .. } | Order::Replace { .. } if self.is_ending => {
+                done(outcome, Err("this process is about to end".to_owned()));
+            }
+            Order::Begin { vgpu: name, made } => match self.begin_worker(name.clone(), made.as_deref()) {
                 Ok(worker) => match worker.service.phase() {
                     // It was ordered before, and has taken too long.
                     Phase::Serving(_) => done(outcome, Ok(())),
                     Phase::Ending(_) => done(outcome, Err("one of this name is about to end".to_owned())),
                     Phase::Starting | Phase::Pausing(_) => worker.outcomes.push(outcome),
                 },
-                Err(error) => done(outcome, Err(error.to_string())),
+                Err(error) => {
+                    self.plan.folder.forget(&name);
+                    done(outcome, Err(error.to_string()));
+                }
             },
             Order::End { vgpu } => match self.workers.iter().position(|worker| worker.vgpu == vgpu) {
                 None => done(outcome, Ok(())),
@@ -425,10 +436,7 @@ impl Supervisor {
             folder.note_made(&vgpu, spec)?;
         }
         let command = self.plan.worker(&vgpu, made);
-        let found = match found_keeper(folder, &vgpu)? {
-            None => found_worker(folder, &vgpu)?,
-            found => found,
-        };
+        let found = found(folder, &vgpu)?;
         if let Some(found) = &found {
             log::info!(
                 "vGPU {vgpu}: it has a worker already, with process {}",

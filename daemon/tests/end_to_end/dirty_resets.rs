@@ -13,7 +13,6 @@ use crate::dirty::MIB;
 use crate::dirty::PAGE;
 use crate::dirty::VRAM;
 use crate::dirty::Watched;
-use crate::dirty::is_in_device;
 use crate::dirty::methods;
 use crate::dirty::run;
 use crate::operator::Operated;
@@ -111,10 +110,8 @@ fn the_operator_chooses_how_writes_are_tracked_and_sees_it() {
 
 #[test]
 fn dirty_46_each_vgpu_is_asked_by_itself() {
-    // Linked adapters cannot be with a device's own memory yet.
-    let engines = if is_in_device() { 1 } else { 2 };
     for method in methods() {
-        let watched = Watched::with(method, 2, |options| options.engines.count = engines);
+        let watched = Watched::with(method, 2, |options| options.engines.count = 2);
         let vms = [0, 1].map(|index| watched.vm(index));
         let [mut one, _] = watched.readers(0);
         let [mut other, _] = watched.readers(1);
@@ -122,8 +119,8 @@ fn dirty_46_each_vgpu_is_asked_by_itself() {
         let devices = [0, 1].map(|index: usize| Device::open(vms[index].open("test").unwrap()).unwrap());
         let mut kept = Vec::new();
         for (device, value) in devices.iter().zip([1, 2]) {
-            for engine in 0..engines {
-                let context = device.create_context_on(Node::Copy, engine.into()).unwrap();
+            for engine in 0..2 {
+                let context = device.create_context_on(Node::Copy, engine).unwrap();
                 let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
                 let local = device.create_local_buffer(MIB).unwrap();
                 run(&mut queue, &fill(local.va(), MIB, value));

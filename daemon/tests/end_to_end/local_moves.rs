@@ -17,6 +17,7 @@ use crate::dirty_costly::passes;
 use crate::dirty_costly::progress;
 use crate::dirty_costly::steps;
 use crate::dirty_costly::waits;
+use crate::linked::queue_on;
 use crate::local_memory::Guest;
 use crate::migration::Hosts;
 use crate::processes::engines;
@@ -41,8 +42,16 @@ struct Traveller {
 
 impl Traveller {
     fn new(daemon: &Daemon, count: usize, bytes: u64) -> Self {
+        Self::on(0, daemon, count, bytes)
+    }
+
+    /// With its work on this linked adapter.
+    fn on(adapter: u32, daemon: &Daemon, count: usize, bytes: u64) -> Self {
         let vm = daemon.vm(0);
-        let guest = Guest::on(Device::open(vm.open("traveller").unwrap()).unwrap(), Node::Copy);
+        let mut guest = Guest::on(Device::open(vm.open("traveller").unwrap()).unwrap(), Node::Copy);
+        if adapter > 0 {
+            (_, guest.queue) = queue_on(&guest.device, Node::Copy, adapter);
+        }
         let buffers = (0..count).map(|_| (guest.device.create_local_buffer(bytes).unwrap(), 0)).collect();
         let mut this = Self { vm, guest, buffers };
         this.work(1);
@@ -84,6 +93,18 @@ impl Traveller {
 fn local_in(hosts: &Hosts, index: usize) -> String {
     let status = hosts.ask(index, &Verb::Status);
     status["vgpus"][0]["session"]["memory"]["local_in"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn lm_63_what_a_linked_adapter_has_written_to_the_devices_memory_that_all_share_moves_along() {
+    let linked = [DEVICE, &["--engines", "2"]].concat();
+    let hosts = Hosts::each([PLAIN; 2], [&linked; 2]);
+    let mut traveller = Traveller::on(1, &hosts.daemons[0], 4, 2 * MIB);
+    for (round, there) in [(2, 1), (3, 0)] {
+        traveller.work(round);
+        traveller.migrate(&hosts.daemons[there], MigrateOptions::default());
+        traveller.check(round);
+    }
 }
 
 #[test]

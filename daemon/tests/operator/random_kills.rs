@@ -29,7 +29,7 @@ use crate::workers::Workers;
 
 /// vGPUs whose workers are killed; the second is on the fs front.
 const VICTIMS: [&str; 4] = ["a", "f", "b", "c"];
-/// Of the others, of which no process of their own is.
+/// The vGPU whose worker is left alone.
 const BYSTANDER: &str = "d";
 /// A keeper gives up a worker that is killed more often than 5 times within 10 s.
 const KILLS_IN_A_ROW: usize = 4;
@@ -142,7 +142,8 @@ fn cont_09_cont_22_soak_processes_that_are_killed_at_any_moment_cost_their_own_v
             }
         }
     }
-    assert_eq!(workers.of(BYSTANDER), its_worker, "it is another process");
+    // One that does not answer in time is not listed.
+    until("the worker that was left alone", || workers.of(BYSTANDER) == its_worker);
     victims.iter().for_each(Victim::works);
     drop(over);
     let programs = victims.into_iter().flat_map(|victim| victim.programs);

@@ -72,7 +72,13 @@ impl Workers {
 
     /// Sends the worker of a vGPU a signal that ends it, and waits for the next.
     pub(crate) fn end(&self, vgpu: &str, signal: Signal) {
-        let before = self.of(vgpu).unwrap();
+        let mut before = None;
+        // One that does not answer in time is not listed.
+        until("its worker", || {
+            before = self.of(vgpu);
+            before.is_some()
+        });
+        let before = before.unwrap();
         kill_process(before.0, signal).unwrap();
         until("the next worker", || {
             self.of(vgpu).is_some_and(|(worker, keeper)| worker != before.0 && keeper == before.1)
@@ -446,6 +452,57 @@ fn cont_22_a_keeper_that_is_killed_leaves_its_worker_and_both_are_started_again_
 }
 
 #[test]
+fn cont_22_a_keeper_that_is_killed_while_its_worker_starts_takes_it_along() {
+    let mut workers = Workers::begin(&two());
+    for _ in 0..2 {
+        let (worker, keeper) = workers.of("a").unwrap();
+        for pid in [worker, keeper] {
+            kill_process(pid, Signal::KILL).unwrap();
+        }
+        until("the next keeper", || {
+            workers.of("a").is_some_and(|(now, its)| now != worker && its != keeper && its != now)
+        });
+        drop(device(&workers, "a"));
+    }
+    // The next one is about to start.
+    let (worker, keeper) = workers.of("a").unwrap();
+    for pid in [worker, keeper] {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+    let supervisor = i32::try_from(workers.served.pid()).unwrap();
+    kill_process(Pid::from_raw(supervisor).unwrap(), Signal::TERM).unwrap();
+    until("its end", || workers.served.has_ended().is_some());
+    until("the end of all", || workers.processes().is_empty());
+}
+
+#[test]
+fn cont_22_what_was_found_and_gives_no_sign_of_life_is_followed_by_another() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env("WATCHDOG_USEC", SILENCE.as_micros().to_string());
+    let mut workers = Workers::by(command, &two());
+    let (_vm, second) = device(&workers, "b");
+    let (worker, keeper) = workers.of("a").unwrap();
+    kill_process(keeper, Signal::KILL).unwrap();
+    until("a worker without a keeper", || workers.of("a") == Some((worker, worker)));
+    workers.served.kill();
+    workers.served.start_again();
+    // Longer than it may be silent: both speak to what has found them.
+    let schedule = workers.schedule().unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * SILENCE {
+        fill(&second, 2, true).unwrap();
+    }
+    assert_eq!((workers.of("a"), workers.schedule()), (Some((worker, worker)), Some(schedule)));
+    for pid in [worker, Pid::from_raw(schedule).unwrap()] {
+        kill_process(pid, Signal::STOP).unwrap();
+    }
+    until("the next schedule", || workers.schedule().is_some_and(|now| now != schedule));
+    until("the next keeper", || workers.of("a").is_some_and(|(now, its)| now != worker && its != now));
+    drop(device(&workers, "a"));
+    fill(&second, 3, true).unwrap();
+}
+
+#[test]
 fn cont_24_a_worker_that_does_not_answer_is_ended_where_its_vgpu_is_removed_by_force() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
     command.env("WATCHDOG_USEC", SILENCE.as_micros().to_string());
@@ -526,9 +583,11 @@ fn workers_of_another_user_answer_what_has_started_them() {
 fn the_first_worker_asks_the_machine_what_it_can_do_and_the_others_know_it_then() {
     let folder = Folder::with(&format!("{QUIET}{WORKERS}{}{}", two(), table("c", "")));
     let log = folder.file("log");
-    let command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env_remove("RUST_LOG");
     let served = Served::run(folder, command, &[], fs::File::create(&log).unwrap().into());
     let workers = Workers { served };
+    // As root, each of them has a user of its own for its engines.
     let known =
         || fs::read_to_string(&log).unwrap().matches("what was found of the machine before holds").count();
     assert_eq!(known(), 2);

@@ -18,6 +18,7 @@ use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::WaitStatus;
 use rustix::process::getpid;
+use rustix::process::getppid;
 use rustix::process::kill_process;
 use signal_hook::consts::SIGCHLD;
 use signal_hook::consts::SIGINT;
@@ -61,6 +62,30 @@ pub fn receive() -> io::Result<()> {
     }
     fd_store::deliver(names.into_iter().zip(files));
     Ok(())
+}
+
+/// Has this process end when its keeper is killed, until it serves: none is left that no keeper and no operator knows of. To be said
+/// again after a change of user, which takes it back.
+///
+/// # Errors
+/// The keeper has ended already, or the system refuses.
+pub fn end_with_it() -> io::Result<()> {
+    let Some(keeper) = env::var(HAS_KEEPER).ok().and_then(|pid| Pid::from_raw(pid.parse().ok()?)) else {
+        return Ok(());
+    };
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    match getppid() {
+        Some(parent) if parent != keeper => Err(io::Error::other("the keeper of this process has ended")),
+        _ => Ok(()),
+    }
+}
+
+/// Has this process outlive its keeper from here on.
+///
+/// # Errors
+/// The system refuses.
+pub fn outlive() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(None)?)
 }
 
 /// How a keeper ends.

@@ -19,13 +19,15 @@ use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::WaitOptions;
 use rustix::process::WaitStatus;
+use rustix::process::getpid;
 use rustix::process::kill_process;
 
 use super::store::Store;
 use crate::host::heartbeat;
 use crate::host::upgrade::channel::Channel;
+use crate::service_manager::BEHIND;
 
-/// Set in the environment of a daemon that has a keeper: its standard input is the channel to it.
+/// In the environment of a daemon that has a keeper, the number of that process: its standard input is the channel to it.
 pub(super) const HAS_KEEPER: &str = "CAMPANILE_KEEPER";
 /// How long the keeper may take to say what it has.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
@@ -37,7 +39,12 @@ pub(super) const LIMIT: Duration = Duration::from_secs(10);
 pub(super) fn spawn(program: &Path, line: &[OsString], store: &Store, silence: Duration) -> io::Result<Pid> {
     let (own, its) = UnixStream::pair()?;
     let mut command = Command::new(program);
-    command.args(line.iter().skip(1)).env(HAS_KEEPER, "1").env("NOTIFY_SOCKET", store.address());
+    command.args(line.iter().skip(1)).env("NOTIFY_SOCKET", store.address());
+    command.env(HAS_KEEPER, getpid().as_raw_nonzero().to_string());
+    match store.outer() {
+        Some(outer) => command.env(BEHIND, outer),
+        None => command.env_remove(BEHIND),
+    };
     command.env(heartbeat::SILENCE, silence.as_micros().to_string());
     let child = command.stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
     let (names, files) = store.contents();

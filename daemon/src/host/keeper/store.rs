@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::env;
+use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::io;
 use std::io::IoSliceMut;
@@ -149,6 +150,11 @@ impl Store {
                 Said::Other
             }
         }
+    }
+
+    /// Where the service manager hears this process, if there is one.
+    pub(super) fn outer(&self) -> Option<&OsStr> {
+        self.outer.as_deref()
     }
 
     fn pass_on(&self, bytes: &[u8]) {

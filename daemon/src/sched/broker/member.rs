@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::time::Instant;
 
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::essential_thread;
@@ -155,18 +156,17 @@ impl Member {
         Self::run(shared)
     }
 
-    /// The same in place of a daemon that had VMs, which do not wait for a broker that has gone as well: engines have no turn until it
-    /// is back.
+    /// The same in place of a daemon that had VMs, which do not wait for a broker that has gone as well, or refuses this daemon: engines
+    /// have no turn until one takes it.
     ///
     /// # Errors
-    /// The broker refuses this daemon; no thread or descriptor could be had.
+    /// No thread or descriptor could be had.
     pub fn follow(path: &Path, devices: Vec<String>) -> io::Result<Self> {
         let shared = Shared::new(path, devices)?;
         match shared.introduce() {
             Ok(line) => shared.lock().line = Some(Arc::new(line)),
-            Err(error) if error.kind() == io::ErrorKind::Other => return Err(error),
             Err(error) => {
-                log::warn!(
+                log::error!(
                     "{}: no broker of turns ({error}): engines have none until it is back",
                     path.display()
                 );
@@ -205,9 +205,20 @@ impl Shared {
     /// Says Hello to the broker, and waits until it is welcome.
     ///
     /// # Errors
-    /// It is not (`Other`), or none answers.
+    /// It is not, or none answers.
     fn introduce(&self) -> io::Result<Line> {
-        let line = Line::connect(&self.path)?;
+        let begun = Instant::now();
+        let line = loop {
+            match Line::connect(&self.path) {
+                // Many daemons start at once.
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < WELCOME_LIMIT =>
+                {
+                    self.bell.wait(Some(RETRY));
+                }
+                connected => break connected?,
+            }
+        };
         line.send(&self.hello(0, 0), &[])?;
         loop {
             if !line.wait(PollFlags::IN, WELCOME_LIMIT) {

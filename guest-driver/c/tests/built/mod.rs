@@ -27,6 +27,11 @@ fn folder_of_profile() -> PathBuf {
 pub(crate) fn folder() -> PathBuf {
     let built = folder_of_profile();
     if env::var_os("CAMPANILE_BUILT").is_some() {
+        let libraries = ["libvulkan_campanile.so", "libcampanile.so"].map(|name| built.join(name));
+        assert!(
+            libraries.iter().all(|library| library.exists()),
+            "CAMPANILE_BUILT, and one is missing: {libraries:?}"
+        );
         return built;
     }
     let mut cargo = Command::new(env!("CARGO"));

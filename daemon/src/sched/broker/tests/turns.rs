@@ -226,8 +226,7 @@ fn cont_11_a_daemon_that_follows_one_with_vms_waits_for_no_broker_and_has_its_tu
     engine.ask();
     let broker = host.broker();
     engine.until(Phase::Granted);
-    let why = follow(5).map(drop).unwrap_err().to_string();
-    assert!(why.contains("5 devices"), "one that refuses it is there: {why}");
+    drop(follow(5).unwrap());
     drop(member);
     drop(broker);
 }
