@@ -99,7 +99,7 @@ impl Service {
         found: Option<Found>,
     ) -> io::Result<Self> {
         let now = Instant::now();
-        // One that is there says in time that it lives, or has never told this process.
+        // One that was found has its time from now on.
         let heard = found.is_some().then_some(now);
         let Found { process, serves, silence } = match found {
             Some(found) => found,
