@@ -8,6 +8,7 @@ use super::kind::Front;
 use super::vgpu::Freeze;
 use super::vgpu::Vgpu;
 use super::vhost::answers::Answers;
+use super::vhost::checkpoints::AtWork;
 use super::vhost::device::Device;
 use super::vhost::device::Offer;
 use super::vhost::device::Save;
@@ -176,6 +177,10 @@ impl<F: Front> Device for FrontDevice<F> {
 
     fn save(&mut self) -> Save {
         self.save_for_departure()
+    }
+
+    fn at_work(&mut self) -> Option<AtWork> {
+        self.checkpoint()
     }
 
     fn load(&mut self, state: Vec<u8>) -> Result<(), String> {

@@ -2,13 +2,18 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::device::FrontDevice;
 use super::kind::Front;
 use super::vgpu::Vgpu;
+use super::vhost::checkpoints::AtWork;
 use super::vhost::device::Save;
 use super::waiting::Command;
 use crate::ledger::lost::Lost;
+use crate::ledger::read::FENCES;
+use crate::ledger::read::block_of;
+use crate::migration::checkpoint::DeviceCheckpoint;
 use crate::migration::endpoint::Begins;
 use crate::migration::endpoint::Endpoint;
 use crate::migration::endpoint::Right;
@@ -16,15 +21,18 @@ use crate::migration::endpoint::Snapshot;
 use crate::migration::endpoint::adopt;
 use crate::migration::error::MigrationError;
 use crate::migration::handed::Becomes;
+use crate::migration::handed::Interrupted;
 use crate::migration::local_fill::Contents;
 use crate::migration::quiesce::Wanted;
 use crate::migration::source::departure::Thaw;
 use crate::migration::state;
+use crate::migration::state::State;
 use crate::vgpu::config::Config;
 use crate::vgpu::counters::Counters;
 use crate::vgpu::state::restore::install::adopt_code;
 use crate::vgpu::state::restore::install::check_immutable;
 use crate::vgpu::state::saved::SavedSession;
+use crate::vgpu::state::saved::bytes::Bytes;
 
 /// A bundle whose name takes as many bytes as any can.
 const LONGEST: state::BundleId = state::BundleId(u64::MAX, u64::MAX);
@@ -41,7 +49,7 @@ impl<F: Front> FrontDevice<F> {
         endpoint: Arc<Endpoint>,
     ) -> io::Result<Self> {
         let mut device = Self::with(options, config, counters)?;
-        if let Some(Snapshot { memories, mut state, begins, code }) =
+        if let Some(Snapshot { memories, mut state, begins, code, interrupted }) =
             endpoint.take_snapshot().map_err(io::Error::other)?
         {
             let vgpu = &mut device.vgpu;
@@ -55,7 +63,7 @@ impl<F: Front> FrontDevice<F> {
             adopt(&mut vgpu.session, &vgpu.config, memories, contents, session).map_err(io::Error::other)?;
             adopt_code(&mut vgpu.session, code);
             match state {
-                Becomes::Whole(state) => device.take_over(&state).map_err(io::Error::other)?,
+                Becomes::Whole(state) => device.take_over_interrupted(&state, interrupted)?,
                 Becomes::Lost(lost) => device.begin_bereft(&lost),
             }
             match begins {
@@ -79,6 +87,23 @@ impl<F: Front> FrontDevice<F> {
         Ok(device)
     }
 
+    /// Becomes the device that a state is of, as far as it holds; where it cannot, and a daemon that was killed had it, one with nothing in it.
+    fn take_over_interrupted(&mut self, state: &State, interrupted: Interrupted) -> io::Result<()> {
+        let Interrupted { lost, otherwise } = interrupted;
+        let taken = self.take_over(state);
+        let (Err(why), Some(otherwise)) = (&taken, otherwise) else {
+            taken.map_err(io::Error::other)?;
+            self.vgpu.session.recovery().lose_interrupted(&lost);
+            return Ok(());
+        };
+        log::error!("{}: devices are lost with the daemon before this one: {why}", self.vgpu.name());
+        let (left, devices) = otherwise.lose()?;
+        self.vgpu.counters.devices_lost.fetch_add(devices, Ordering::Relaxed);
+        self.vgpu.config.ledger.forget_pages();
+        self.begin_bereft(&left);
+        Ok(())
+    }
+
     /// Begins with nothing but the names that the guest's driver knows from a daemon that was killed.
     fn begin_bereft(&mut self, lost: &Lost) {
         for context in &lost.contexts {
@@ -87,6 +112,25 @@ impl<F: Front> FrontDevice<F> {
             }
         }
         self.front.begin_bereft(lost);
+    }
+
+    /// The device at work, for a daemon that goes on with it if this one is killed.
+    pub(super) fn checkpoint(&self) -> Option<AtWork> {
+        let session = &self.vgpu.session;
+        // A device that has not begun has nothing to lose, and one that is elsewhere, or may be, is not to go on here.
+        let has_begun = !session.is_fresh() && self.vgpu.right.is_none() && session.video_memory().device().is_none();
+        if !has_begun || self.vgpu.quiesce.is_some() || !self.vgpu.is_running() {
+            return None;
+        }
+        let (saved, at_work) = session.save_at_work().ok()?;
+        let front = Bytes(self.front.save(&self.vgpu.waiting).ok()?);
+        let (immutable, bundle) = (session.immutable(), state::BundleId::default());
+        let state = State { immutable, bundle, session: saved, front }.encode().ok()?;
+        let mut device = Vec::new();
+        ciborium::into_writer(&DeviceCheckpoint { state: Bytes(state), at_work }, &mut device).ok()?;
+        let blocks = session.blocks().map(|(place, block)| (block_of(place), Arc::clone(block)));
+        let fences = (FENCES.to_owned(), Arc::clone(session.fence_values()));
+        Some(AtWork { device, files: blocks.chain([fences]).collect() })
     }
 
     /// The state of what stands still, and then its memories, on a thread that may wait for a peer.

@@ -14,6 +14,7 @@ use campanile_host_gpu::adapter::containment::Cgroup;
 use campanile_host_gpu::adapter::containment::Containment;
 
 use super::accounts::Accounts;
+use super::keeper::keep;
 use crate::confine::cgroup::Ceiling;
 use crate::confine::cgroup::Delegated;
 use crate::operator::held::Held;
@@ -181,7 +182,9 @@ impl Holding {
         namespaces: bool,
     ) -> Held {
         let memory = self.memory;
-        let containment = Containment { memory, cgroup, account, namespaces, ..Containment::default() };
+        // The keeper of this daemon ends what does not end by itself.
+        let outlives = keep::is_kept();
+        let containment = Containment { memory, cgroup, account, namespaces, outlives, ..Containment::default() };
         Held { containment, cpus: self.cpus, why_no_cgroup, why_account: self.accounts.why().to_owned() }
     }
 }

@@ -1,13 +1,18 @@
 //! A daemon goes on with the VMs of one that was killed.
 //!
 //! ```text
-//!   descriptor store ─▶ ledger of each vGPU ─▶ pages of processes: lost ─▶ device with nothing in it, over the same video memory
-//!       ─▶ rings where the guest has them; what was in flight is handled as if it came now ─▶ the front-end's next message
+//!                                         ┌─▶ its checkpoint holds: brought up to date by what engines have left ─▶ device as it was
+//!   descriptor store ─▶ ledger of a vGPU ─┤
+//!                                         └─▶ else: pages of processes: lost ─▶ device with nothing in it, over the same video memory;
+//!                                               what was in flight is handled as if it came now
+//!       ─▶ rings where the guest has them ─▶ the front-end's next message
 //! ```
 //!
-//! Nothing of the sessions is left: what engines had begun is not known. Guest processes see lost devices, and open new ones. What
-//! cannot be gone on with ends as if the daemon had ended for that VM alone; the others go on.
+//! A checkpoint holds as long as nothing is asked of the session (decision 122). Without one nothing of the session is left, as what engines had
+//! begun is not known: guest processes see lost devices, and open new ones. What cannot be gone on with ends as if the daemon had ended for that
+//! VM alone; the others go on.
 
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -18,7 +23,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
+use rustix::fs::SeekFrom;
 use rustix::fs::fallocate;
+use rustix::fs::seek;
+use rustix::io::Errno;
 
 use super::options::VgpuOptions;
 use super::upgrade::inheritance::Arrived;
@@ -26,27 +34,38 @@ use super::upgrade::inheritance::Inheritance;
 use super::upgrade::inheritance::Resumed;
 use super::upgrade::message::Changes;
 use crate::fd_store;
+use crate::frontend::vhost::handed::Checkpointed;
 use crate::frontend::vhost::handed::Handed;
+use crate::frontend::vhost::handed::HandedShell;
 use crate::frontend::vhost::handed::Placed;
 use crate::frontend::vhost::handed::Recorded;
 use crate::frontend::vhost::handed::Region;
 use crate::frontend::vhost::saved::SavedRing;
+use crate::ledger::checkpoint;
 use crate::ledger::log::Key;
 use crate::ledger::log::Log;
+use crate::ledger::log::LogError;
 use crate::ledger::lost::Lost;
 use crate::ledger::page::PagePlace;
 use crate::ledger::page::Spot;
 use crate::ledger::read::CHANNEL;
+use crate::ledger::read::CHECKPOINT;
 use crate::ledger::read::CONNECTION;
 use crate::ledger::read::ESTATE;
 use crate::ledger::read::EVICTED;
+use crate::ledger::read::FENCES;
 use crate::ledger::read::Left;
 use crate::ledger::read::LeftError;
 use crate::ledger::read::VRAM;
+use crate::ledger::read::block_of;
 use crate::ledger::read::eventfd;
 use crate::ledger::words::Words;
+use crate::migration::checkpoint::DeviceCheckpoint;
+use crate::migration::checkpoint::Overtaken;
 use crate::migration::handed::Becomes;
 use crate::migration::handed::HandedDevice;
+use crate::migration::handed::Interrupted;
+use crate::migration::handed::Otherwise;
 use crate::migration::pages::PAGE;
 use crate::migration::pages::PageSet;
 use crate::vgpu::engines::kept_code::KeptFile;
@@ -54,6 +73,8 @@ use crate::vgpu::memory::vidmm::vram::VideoMemory;
 
 /// What becomes of a VM that cannot be gone on with.
 const LOST: &str = "its VM loses the device, as the daemon before this one was killed";
+/// How deep maps and lists of a checkpoint may lie in each other.
+const MAX_DEPTH: usize = 16;
 /// Where the index of a used ring is (virtio 1.3, 2.7.8).
 const USED_INDEX: u64 = 2;
 /// Where its entries start.
@@ -109,10 +130,7 @@ pub(super) fn go_on(inheritance: &Inheritance) {
             vgpu.wait()
         });
         match resumed {
-            Ok(()) => log::warn!(
-                "vGPU {}: its VM goes on, with lost devices: the daemon before this one was killed",
-                vgpu.name
-            ),
+            Ok(()) => log::warn!("vGPU {}: its VM goes on: the daemon before this one was killed", vgpu.name),
             Err(why) => log::error!("vGPU {}: {LOST}: {why}", vgpu.name),
         }
     }
@@ -122,12 +140,12 @@ pub(super) fn go_on(inheritance: &Inheritance) {
 }
 
 /// Guest memory, as files.
-struct Memory<'a> {
-    regions: &'a [Region],
+struct Memory {
+    regions: Vec<Region>,
     files: Vec<File>,
 }
 
-impl Memory<'_> {
+impl Memory {
     /// The file that `bytes` bytes from a guest-physical address on lie in, and where.
     fn find(&self, address: u64, bytes: u64) -> io::Result<(&File, u64)> {
         let found = self.regions.iter().zip(&self.files).find_map(|(region, file)| {
@@ -149,7 +167,7 @@ impl Memory<'_> {
 /// Where a ring goes on, and what of it is handled once more.
 ///
 /// What was taken from it has been used, or is in flight: so the guest's used index and what is in flight say how far it was.
-fn ring(index: u16, placed: &Placed, memory: &Memory<'_>, words: &Arc<Words>) -> io::Result<SavedRing> {
+fn ring(index: u16, placed: &Placed, memory: &Memory, words: &Arc<Words>) -> io::Result<SavedRing> {
     let mut ring = SavedRing { was_used: true, owes_interrupt: true, ..SavedRing::default() };
     let Some(words) = words.ring(index).filter(|_| placed.has_kick && placed.size > 0) else {
         return Ok(ring);
@@ -172,41 +190,105 @@ fn ring(index: u16, placed: &Placed, memory: &Memory<'_>, words: &Arc<Words>) ->
     Ok(ring)
 }
 
-/// Tells the processes of the guest that their devices are lost. How many were told.
-fn lose_devices(vgpu: &str, left: &mut Left, memory: &Memory<'_>, vram: &File) -> u64 {
-    let pages: Vec<Key> = left.log.keys().filter(|key| matches!(key, Key::Page(_))).collect();
-    let mut told = 0;
-    for key in pages {
-        let place: Result<PagePlace, _> = left.log.get(key);
-        let lost = place.map_err(io::Error::other).and_then(|place| {
-            place.lose(|spot, word| {
-                let (file, at) = match spot {
-                    Spot::Video(at) => (vram, at),
-                    Spot::Guest(address) => memory.find(address, 8)?,
-                };
-                file.write_all_at(&word.to_le_bytes(), at)
-            })
-        });
-        match lost.and_then(|()| left.log.remove(key)) {
-            Ok(()) => told += 1,
-            Err(error) => {
-                log::warn!("vGPU {vgpu}: {key:?}: a process may not learn that its device is lost: {error}")
+/// The device pages of guest processes, and the memory that they lie in.
+struct Pages {
+    pages: Vec<(Key, Result<PagePlace, LogError>)>,
+    guest: Memory,
+    vram: File,
+}
+
+impl Pages {
+    /// Tells the processes that their devices are lost. The keys of those that were told.
+    fn lose(self, vgpu: &str) -> Vec<Key> {
+        let Self { pages, guest, vram } = self;
+        let mut told = Vec::new();
+        for (key, place) in pages {
+            let lost = place.map_err(io::Error::other).and_then(|place| {
+                place.lose(|spot, word| {
+                    let (file, at) = match spot {
+                        Spot::Video(at) => (&vram, at),
+                        Spot::Guest(address) => guest.find(address, 8)?,
+                    };
+                    file.write_all_at(&word.to_le_bytes(), at)
+                })
+            });
+            match lost {
+                Ok(()) => told.push(key),
+                Err(error) => log::warn!(
+                    "vGPU {vgpu}: {key:?}: a process may not learn that its device is lost: {error}"
+                ),
             }
         }
+        told
     }
-    told
 }
 
 /// Frees what no guest sees: all but the window.
-fn forget_contents(vgpu: &VgpuOptions, vram: &File, evicted: &File) -> io::Result<()> {
+fn forget_contents(vram_bytes: u64, vram: &File, evicted: &File) -> io::Result<()> {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let aperture = VideoMemory::aperture_of(vgpu.vram_bytes);
+    let aperture = VideoMemory::aperture_of(vram_bytes);
     for (file, from) in [(vram, aperture), (evicted, 0)] {
         if let Some(bytes) = file.metadata()?.len().checked_sub(from).filter(|bytes| *bytes > 0) {
             fallocate(file, punch, from, bytes)?;
         }
     }
     Ok(())
+}
+
+/// Pages of a file that have ever been written: the others are holes.
+fn written_pages(file: &File) -> io::Result<PageSet> {
+    let bytes = file.metadata()?.len();
+    let mut set = PageSet::none(bytes / PAGE);
+    let mut at = 0;
+    while at < bytes {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // Nothing but a hole is left.
+            Err(Errno::NXIO) => break,
+            Err(errno) => return Err(errno.into()),
+        };
+        at = seek(file, SeekFrom::Hole(start))?;
+        set.insert(start / PAGE..at.div_ceil(PAGE).min(bytes / PAGE));
+    }
+    Ok(set)
+}
+
+/// The device as it was when its last engine had ended, and what was in flight then.
+struct Whole {
+    device: Overtaken,
+    rings: Vec<SavedRing>,
+}
+
+/// What the checkpoint of a vGPU says, where that holds; its rings are, by their words, as `found`.
+fn overtaken(vgpu: &str, left: &Left, shell: &HandedShell, found: &[SavedRing]) -> Result<Whole, String> {
+    let text = |error: LeftError| error.to_string();
+    let file = File::from(left.file(CHECKPOINT).map_err(text)?);
+    let bytes = checkpoint::take(&file).map_err(|error| error.to_string())?;
+    let bytes = bytes.ok_or("something was being asked of it")?;
+    let broken = |error: &dyn std::error::Error| format!("the checkpoint is damaged: {error}");
+    let Checkpointed { vgpu: its, mut rings, device } =
+        ciborium::de::from_reader_with_recursion_limit(bytes.as_slice(), MAX_DEPTH).map_err(|error| broken(&error))?;
+    if its != vgpu {
+        return Err(format!("the checkpoint is of vGPU {its}"));
+    }
+    if rings.len() != found.len() {
+        return Err(format!("the checkpoint has {} queues, not {}", rings.len(), found.len()));
+    }
+    for (index, ((ring, found), placed)) in rings.iter_mut().zip(found).zip(&shell.rings).enumerate() {
+        let heads = |of: &[u16]| of.iter().copied().collect::<BTreeSet<u16>>();
+        let parked: Vec<u16> = ring.in_flight.iter().map(|parked| parked.head).collect();
+        let is_same = (ring.position, heads(&parked)) == (found.position, heads(&found.repeated));
+        if placed.has_kick && !is_same {
+            return Err(format!("queue {index} has moved on since its checkpoint"));
+        }
+        // The guest may not have been told of the last ones.
+        ring.owes_interrupt = true;
+    }
+    let device: DeviceCheckpoint =
+        ciborium::de::from_reader_with_recursion_limit(device.0.as_slice(), MAX_DEPTH).map_err(|error| broken(&error))?;
+    let fences = File::from(left.file(FENCES).map_err(text)?);
+    let block = |place: u32| left.file(&block_of(place)).map(File::from).map_err(text);
+    Ok(Whole { device: device.overtake(block, &fences)?, rings })
 }
 
 /// A vGPU as it goes on.
@@ -230,11 +312,10 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     }
     let copies: io::Result<Vec<File>> = memory.iter().map(|file| Ok(File::from(file.try_clone()?))).collect();
     files.extend(memory);
-    let guest = Memory { regions: &shell.regions, files: copies.map_err(io)? };
+    let guest = Memory { regions: shell.regions.clone(), files: copies.map_err(io)? };
     let [vram, evicted] = [VRAM, EVICTED].map(|role| left.file(role).map(File::from).map_err(text));
     let (vram, evicted) = (vram?, evicted?);
     let stored = left.roles();
-    let lost = lose_devices(&vgpu.name, &mut left, &guest, &vram);
     let mut rings = Vec::with_capacity(shell.rings.len());
     for (index, placed) in (0..).zip(&shell.rings) {
         rings.push(
@@ -248,21 +329,58 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
             }
         }
     }
-    shell.shell.rings = rings;
-    forget_contents(vgpu, &vram, &evicted).map_err(io)?;
-    let written = [(&vram, VideoMemory::aperture_of(vgpu.vram_bytes)), (&evicted, 0)].map(|(file, bytes)| {
-        let mut set = PageSet::none(file.metadata()?.len() / PAGE);
-        set.insert(0..bytes / PAGE);
-        Ok::<_, io::Error>(set)
-    });
-    let [of_vram, of_evicted] = written;
-    let written = [of_vram.map_err(io)?, of_evicted.map_err(io)?];
+    let keys: Vec<Key> = left.log.keys().filter(|key| matches!(key, Key::Page(_))).collect();
+    let pages = keys.into_iter().map(|key| (key, left.log.get(key))).collect();
+    let pages = Pages { pages, guest, vram: vram.try_clone().map_err(io)? };
+    let names = Lost::of(&left.log).map_err(|error| error.to_string())?;
     let stream = UnixStream::from(left.file(CONNECTION).map_err(text)?);
+    let mut lost = 0;
+    let (state, interrupted, written) = match overtaken(&vgpu.name, &left, &shell, &rings) {
+        Ok(Whole { device, rings }) => {
+            let Overtaken { state, devices, lost } = device;
+            log::warn!(
+                "vGPU {}: {} devices go on as they were, and {} are lost: their work was under way",
+                vgpu.name,
+                devices.saturating_sub(lost.len()),
+                lost.len()
+            );
+            shell.shell.rings = rings;
+            let written = [written_pages(&vram).map_err(io)?, written_pages(&evicted).map_err(io)?];
+            let (name, bytes) = (vgpu.name.clone(), vgpu.vram_bytes);
+            let memories = [vram.try_clone().map_err(io)?, evicted.try_clone().map_err(io)?];
+            let otherwise = Otherwise::new(move || {
+                let told = pages.lose(&name).len();
+                forget_contents(bytes, &memories[0], &memories[1])?;
+                Ok((names, told as u64))
+            });
+            (Becomes::Whole(state), Interrupted { lost, otherwise: Some(otherwise) }, written)
+        }
+        Err(why) => {
+            let told = pages.lose(&vgpu.name);
+            log::warn!("vGPU {}: {} devices are lost: {why}", vgpu.name, told.len());
+            for key in &told {
+                if let Err(error) = left.log.remove(*key) {
+                    log::warn!("vGPU {}: {key:?}: {error}", vgpu.name);
+                }
+            }
+            lost = told.len() as u64;
+            shell.shell.rings = rings;
+            forget_contents(vgpu.vram_bytes, &vram, &evicted).map_err(io)?;
+            let window = VideoMemory::aperture_of(vgpu.vram_bytes);
+            let written = [(&vram, window), (&evicted, 0)].map(|(file, bytes)| {
+                let mut set = PageSet::none(file.metadata()?.len() / PAGE);
+                set.insert(0..bytes / PAGE);
+                Ok::<_, io::Error>(set)
+            });
+            let [of_vram, of_evicted] = written;
+            let written = [of_vram.map_err(io)?, of_evicted.map_err(io)?];
+            (Becomes::Lost(names), Interrupted::default(), written)
+        }
+    };
     let connection = Handed { stream, shell, files };
-    let state = Becomes::Lost(Lost::of(&left.log).map_err(|error| error.to_string())?);
     let code: io::Result<Vec<KeptFile>> =
         left.code().map(|(engine, file)| Ok(KeptFile { engine, file: file.try_clone()?.into() })).collect();
-    let device = HandedDevice { state, files: [vram, evicted], written, code: code.map_err(io)? };
+    let device = HandedDevice { state, interrupted, files: [vram, evicted], written, code: code.map_err(io)? };
     let ledger = Resumed { log: left.log, words: left.words, stored, lost };
     Ok(Arrived { connection, device, ledger: Some(ledger) })
 }
@@ -360,7 +478,7 @@ mod tests {
                 its.take(head, order);
             }
             let regions = [region(1 << 16)];
-            let memory = Memory { regions: &regions, files: vec![used(index, heads)] };
+            let memory = Memory { regions: regions.to_vec(), files: vec![used(index, heads)] };
             let found = ring(1, &placed(), &memory, &words).unwrap();
             assert_eq!((found.repeated.as_slice(), found.position), (repeated, position), "{noted}, {index}");
             assert!(found.owes_interrupt, "the guest may have been told of nothing");
@@ -368,7 +486,7 @@ mod tests {
             let stopped = Placed { has_kick: false, ..placed() };
             assert_eq!(ring(1, &stopped, &memory, &words).unwrap().position, 0, "it had not begun");
         }
-        let nowhere = Memory { regions: &[], files: Vec::new() };
+        let nowhere = Memory { regions: Vec::new(), files: Vec::new() };
         let error = ring(1, &placed(), &nowhere, &Arc::new(Words::new().unwrap())).unwrap_err().to_string();
         assert!(error.contains("guest memory has no 0x40002002"), "{error}");
     }

@@ -152,6 +152,19 @@ impl Ledger {
         self.with(|written| written.log.remove(key));
     }
 
+    /// The name of its vGPU.
+    pub(crate) fn vgpu(&self) -> &str {
+        &self.vgpu
+    }
+
+    /// Writes that no process has a device page any more.
+    pub fn forget_pages(&self) {
+        self.with(|written| {
+            let keys: Vec<Key> = written.log.keys().filter(|key| matches!(key, Key::Page(_))).collect();
+            keys.into_iter().try_for_each(|key| written.log.remove(key))
+        });
+    }
+
     /// Writes that nothing of what a guest has open is any more: it has begun anew.
     pub fn forget_guest(&self) {
         self.with(|written| {

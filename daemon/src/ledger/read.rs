@@ -26,6 +26,16 @@ pub const VRAM: &str = "vram";
 /// Role of the file that what is evicted lies in.
 pub const EVICTED: &str = "evicted";
 
+/// Role of the device at work.
+pub const CHECKPOINT: &str = "checkpoint";
+/// Role of the file of the values of native fences.
+pub const FENCES: &str = "fences";
+
+/// Role of the shared block of an engine, by the engine's place.
+pub fn block_of(engine: u32) -> String {
+    format!("block-{engine}")
+}
+
 /// How the role of a log of compiled code begins.
 const CODE: &str = "code-";
 

@@ -17,6 +17,7 @@ use super::file::read;
 use super::file::side::SideFiles;
 use super::handed::Becomes;
 use super::handed::HandedDevice;
+use super::handed::Interrupted;
 use super::id::BundleId;
 use super::local_fill::Contents;
 use super::local_fill::fill;
@@ -119,6 +120,8 @@ pub struct Snapshot {
     pub begins: Begins,
     /// What drivers have compiled for it.
     pub code: Vec<KeptFile>,
+    /// Where its daemon was killed, what of the state does not hold.
+    pub interrupted: Interrupted,
 }
 
 /// One vGPU's ways in and out; outlives its sessions.
@@ -246,8 +249,9 @@ impl Endpoint {
     pub fn take_snapshot(&self) -> Result<Option<Snapshot>, MigrationError> {
         if let Some(mut device) = locked(&self.handed).take() {
             let code = std::mem::take(&mut device.code);
+            let interrupted = std::mem::take(&mut device.interrupted);
             let (memories, state) = device.open(&self.arriving)?;
-            return Ok(Some(Snapshot { memories, state, begins: Begins::Frozen, code }));
+            return Ok(Some(Snapshot { memories, state, begins: Begins::Frozen, code, interrupted }));
         }
         let mut restore = locked(&self.restore);
         let Some(Beginning { file, is_detached }) = restore.clone() else { return Ok(None) };
@@ -265,6 +269,7 @@ impl Endpoint {
             state: Becomes::Whole(state),
             begins,
             code: Vec::new(),
+            interrupted: Interrupted::default(),
         }))
     }
 }

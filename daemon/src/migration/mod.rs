@@ -14,6 +14,7 @@
 //! from every session, and hands it over whole or not at all. What a peer or a file says is checked before it is used.
 
 pub mod channel;
+pub mod checkpoint;
 pub mod endpoint;
 pub mod error;
 pub mod file;

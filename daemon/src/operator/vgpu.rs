@@ -105,6 +105,8 @@ pub fn describe(vgpu: &Vgpu) -> Value {
     fields.insert("log_lines_left_out".to_owned(), json!(vgpu.log.left_out()));
     fields.insert("quarantined".to_owned(), json!(vgpu.standing.quarantined().as_ref().map(show)));
     fields.insert("vm_connected".to_owned(), json!(vgpu.commands.has_session()));
+    // First: what is asked of the session below makes another one due.
+    fields.insert("checkpoint_holds".to_owned(), json!(vgpu.shell_counters.checkpoint_holds()));
     match vgpu.commands.ask(Order::Describe, LOOK_TIMEOUT) {
         Ok(session) => fields.insert("session".to_owned(), session),
         Err(OrderError::NoSession) => None,

@@ -9,9 +9,11 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 use std::thread;
 
+use campanile_guest_driver::buffer::Buffer;
 use campanile_guest_driver::commands::CommandBuffer;
 use campanile_guest_driver::device::Device;
 use campanile_guest_driver::error::DriverError;
+use campanile_guest_driver::kernel_queue::KernelQueue;
 use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_test_vmm::fuse::context::FuseContext;
@@ -61,7 +63,7 @@ impl Kept {
             .map_or(true, |state| state.contains(") Z "))
     }
 
-    fn daemon(&self) -> Option<Pid> {
+    pub(crate) fn daemon(&self) -> Option<Pid> {
         let output = self.0.ctl(&["--json", "status"]);
         let status: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();
         Pid::from_raw(i32::try_from(status?["daemon"]["pid"].as_u64()?).unwrap())
@@ -116,6 +118,17 @@ pub(crate) fn fill(device: &Device, value: u32, by_doorbell: bool) -> Result<(),
     Ok(())
 }
 
+/// Leaves a kernel-mode buffer with an engine, which waits for a word that does not come: whether it was run is known to nothing when the daemon is
+/// killed, so that the device is lost.
+pub(crate) fn occupy(device: &Device) -> (KernelQueue, Buffer) {
+    let word = device.create_buffer(4096).unwrap();
+    let mut queue = device.create_context(Node::Copy).unwrap().create_kernel_queue().unwrap();
+    let mut commands = CommandBuffer::new();
+    commands.wait(word.va(), 1).unwrap();
+    let _waits = queue.submit(&commands).unwrap();
+    (queue, word)
+}
+
 #[test]
 fn cont_12_guests_of_a_daemon_that_is_killed_see_lost_devices_and_go_on_with_new_ones() {
     let kept = Kept::begin(&format!("{}{}", table("a", ""), table("b", "")));
@@ -126,10 +139,12 @@ fn cont_12_guests_of_a_daemon_that_is_killed_see_lost_devices_and_go_on_with_new
         for device in &devices {
             fill(device, 10 + round, true).unwrap();
         }
+        let occupied: Vec<_> = devices.iter().map(occupy).collect();
         kept.kill();
-        for device in devices {
-            let lost = fill(&device, 1, round % 2 == 0).unwrap_err();
-            assert!(matches!(lost, DriverError::DeviceLost(_)), "{lost}");
+        for (device, occupied) in devices.into_iter().zip(occupied) {
+            until("a lost device", || device.check().is_err());
+            assert!(matches!(device.check(), Err(DriverError::DeviceLost(_))));
+            drop(occupied);
             let again = device.recreate().unwrap();
             fill(&again, 20 + round, true).unwrap();
             fill(&again, 30 + round, false).unwrap();
@@ -168,8 +183,10 @@ fn cont_12_files_of_the_fs_front_go_on_and_no_memory_that_a_process_has_mapped_i
         let old = open();
         let mapped = old.create_buffer(BYTES).unwrap();
         mapped.write(0, &[7; 4096]).unwrap();
+        let occupied = occupy(&old);
         kept.kill();
-        assert!(matches!(fill(&old, 1, round % 2 == 0), Err(DriverError::DeviceLost(_))));
+        until("a lost device", || old.check().is_err());
+        drop(occupied);
         let new = open();
         let others: Vec<_> = (0..4).map(|_| new.create_buffer(BYTES).unwrap()).collect();
         others.iter().for_each(|other| other.write(0, &[9; 4096]).unwrap());
@@ -194,12 +211,13 @@ fn cont_10_a_daemon_that_is_stopped_or_panics_is_followed_by_another() {
     let vm = kept.connect("a");
     let device = Device::open(vm.open("test").unwrap()).unwrap();
     fill(&device, 1, true).unwrap();
+    let _occupied = occupy(&device);
     // The second ends it as a panic of the supervisor does.
     for signal in [Signal::STOP, Signal::ABORT] {
         kept.signal(signal);
         fill(&Device::open(vm.open("new").unwrap()).unwrap(), 2, true).unwrap();
     }
-    assert!(matches!(fill(&device, 3, true), Err(DriverError::DeviceLost(_))));
+    assert!(matches!(device.check(), Err(DriverError::DeviceLost(_))));
 }
 
 /// A program of a guest that fills buffers over and over, with a new device where one is lost.
@@ -277,7 +295,7 @@ fn cont_15_programs_at_work_while_daemons_are_killed_lose_devices_and_nothing_el
     }
     drop(over);
     let losses: Vec<u32> = programs.into_iter().map(Program::end).collect();
-    assert!(losses.iter().all(|losses| (3..=4).contains(losses)), "{losses:?}");
+    assert!(losses.iter().all(|losses| *losses <= 4), "{losses:?}");
     assert!(vm.is_connected());
 }
 

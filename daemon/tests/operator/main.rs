@@ -5,6 +5,7 @@
 mod api;
 mod callers;
 mod check_gpu;
+mod checkpoints;
 mod config;
 mod drain;
 mod kept_code;

@@ -38,6 +38,7 @@ mod operations;
 pub mod power;
 pub mod process;
 pub mod program;
+pub mod remnant;
 pub mod residency;
 pub mod scheduling;
 pub mod segments;

@@ -10,6 +10,7 @@
 //!
 //! Each part owns its state and its words of the block; only what starts, ends or tells a process is here.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
@@ -141,6 +142,11 @@ impl EngineProcess {
     #[cfg(test)]
     pub(crate) fn play(&mut self, is_there: bool) {
         self.shared.set_lost(!is_there);
+    }
+
+    /// The file that the shared block lies in.
+    pub fn block(&self) -> &Arc<File> {
+        &self.shared.file
     }
 
     /// Readable when the engine has something to report.

@@ -14,10 +14,12 @@ use super::error::AdapterError;
 use super::indices::Indices;
 use super::shared::SharedBlock;
 use crate::engine::save_area;
+use crate::engine::words::load;
 use crate::ids::DoorbellIndex;
 use crate::ids::ProcessIndex;
 use crate::ids::QueueIndex;
 use crate::memory::bits;
+use crate::memory::mapping::Mapping;
 
 /// How far a user-mode queue is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,6 +30,19 @@ pub struct QueuePlace {
     pub completed: u64,
     /// Whether the buffer of the next entry was put aside: then its save area says how far it is.
     pub is_saved: bool,
+}
+
+impl QueuePlace {
+    /// That of a queue, as a shared block says it.
+    pub(super) fn of(block: &Mapping, queue: QueueIndex) -> Self {
+        let base = block::queue(u32::from(queue.get()));
+        let consumed = load(block, base + block::QUEUE_CONSUMED);
+        Self {
+            consumed,
+            completed: load(block, base + block::QUEUE_COMPLETED),
+            is_saved: save_area::is_saved(block, base + block::QUEUE_SAVED, consumed),
+        }
+    }
 }
 
 /// The tables, and which of their places are taken.
@@ -154,13 +169,7 @@ impl Tables {
 
     /// How far a user-mode queue is: by the word of the engine, which has ended.
     pub fn queue_place(&self, queue: QueueIndex) -> QueuePlace {
-        let base = block::queue(u32::from(queue.get()));
-        let consumed = self.shared.load(base + block::QUEUE_CONSUMED);
-        QueuePlace {
-            consumed,
-            completed: self.queue_completed(queue),
-            is_saved: save_area::is_saved(&self.shared.mapping, base + block::QUEUE_SAVED, consumed),
-        }
+        QueuePlace::of(&self.shared.mapping, queue)
     }
 
     /// Queues that want attention since the last call.

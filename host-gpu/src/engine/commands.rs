@@ -26,6 +26,8 @@ pub enum Command {
     AddSegment(u64, SegmentId, Arc<Mapping>),
     /// A segment is gone; likewise.
     RemoveSegment(u64, SegmentId),
+    /// The daemon is gone. What runs is put aside where it stops next, and the process ends.
+    End,
 }
 
 /// What became of the kernel of one name since that was last taken: in this order.

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use campanile_protocol::page_table::SegmentId;
 
@@ -26,6 +28,9 @@ use crate::dirty::protect::Guard;
 use crate::memory::mapping::Mapping;
 use crate::memory::view::FileRange;
 
+/// How long what runs may take to stop when the daemon is gone: as long as what keeps the daemon waits, and no longer.
+const END_LIMIT: Duration = Duration::from_millis(200);
+
 /// The control thread's state.
 pub struct Control {
     /// To the daemon.
@@ -42,13 +47,25 @@ pub struct Control {
     pub segments: u64,
     /// That from which on it may begin, once it was told.
     pub begins_at: Option<u64>,
+    /// Whether it has begun.
+    pub has_begun: bool,
     /// Protects what is mapped, where stores are noted by the kernel. Lives as long as the process.
     pub guard: Option<Guard>,
 }
 
 impl Control {
-    /// Serves until the daemon closes the channel.
+    /// Serves until the daemon closes the channel. What runs then is put aside, if that is soon enough, and the process ends with it.
     pub fn run(mut self) -> ChannelError {
+        let error = self.serve_all();
+        if self.has_begun {
+            self.commands.send(Command::End);
+            // The execution thread ends the process.
+            thread::park_timeout(END_LIMIT);
+        }
+        error
+    }
+
+    fn serve_all(&mut self) -> ChannelError {
         loop {
             let received = match self.channel.receive(true) {
                 Ok(Some(received)) => received,
@@ -131,6 +148,7 @@ impl Control {
         if self.begins_at.take_if(|serial| *serial <= self.segments).is_some() {
             // It is not waited for a second time.
             let _unheard = self.begin.send(());
+            self.has_begun = true;
         }
     }
 

@@ -278,6 +278,9 @@ impl Execution {
                         compute.forget_segment(id);
                     }
                 }
+                // Between two turns, so that all that has begun is in its save area, and the progress word says that nothing runs: a
+                // daemon that follows goes on from there.
+                Command::End => std::process::exit(0),
             }
         }
         if let Node::Compute(compute) = &mut self.machine.node {

@@ -281,7 +281,9 @@ impl Ready {
         // Threads start before the filter forbids it, and nothing of a guest is read before the filter is there.
         let compile = |compiler| compiling::start(compiler, Arc::clone(&channel), commands.clone());
         let compiler = compiler.map(compile).transpose()?;
-        let control = Control { channel, commands, compiler, mover, begin, segments, begins_at, guard };
+        let has_begun = false;
+        let control =
+            Control { channel, commands, compiler, mover, begin, segments, begins_at, has_begun, guard };
         let (outcome_tx, outcome_rx) = mpsc::channel();
         let builder = thread::Builder::new().name("control".to_owned());
         let thread = builder.spawn(move || {

@@ -125,6 +125,9 @@ pub(super) fn serve(
     let (mailbox, is_handed_over) = (Arc::clone(&shared.mailbox), Arc::clone(&shared.is_handed_over));
     let hang_up = stream.try_clone().map_err(ConnectionError::Host)?;
     let mut queues = Worker::new(device, shared);
+    if words.is_some() {
+        queues.write_checkpoints().map_err(ConnectionError::Host)?;
+    }
     if let Some((handed, _)) = &handed {
         session.adopt(&handed.shell).map_err(|error| ConnectionError::Handed(error.to_string()))?;
         queues.begin_frozen();

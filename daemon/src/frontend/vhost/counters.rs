@@ -1,5 +1,6 @@
 //! What one vGPU socket has counted.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +19,8 @@ pub struct Counters {
     saves: AtomicU64,
     restores: AtomicU64,
     reconnects: AtomicU64,
+    /// Whether the last checkpoint holds.
+    checkpoint_holds: AtomicBool,
 }
 
 /// One of the counters.
@@ -72,6 +75,15 @@ impl Counters {
             ("reconnects", Count::Reconnects),
         ]
         .map(|(name, count)| (name, self.get(count)))
+    }
+
+    /// Whether the devices of the VM would go on if the daemon were killed now.
+    pub fn checkpoint_holds(&self) -> bool {
+        self.checkpoint_holds.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_checkpoint_holds(&self, holds: bool) {
+        self.checkpoint_holds.store(holds, Ordering::Relaxed);
     }
 
     pub(super) fn add(&self, count: Count) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::answers::Answers;
+use super::checkpoints::AtWork;
 use super::malformed::MalformedChain;
 use super::ticket::Ticket;
 use crate::guest_ram::dirty_log::DirtyLog;
@@ -137,6 +138,12 @@ pub trait Device: Send {
     /// The state of a device that is frozen. It stays as it is, and may be thawed: the front-end decides.
     fn save(&mut self) -> Save {
         Box::new(|| Err("this device cannot be saved".into()))
+    }
+
+    /// The device as it is, at work, for a daemon that goes on with it if this one is killed. Nothing stops for that. None while
+    /// something is under way of which no other daemon could know what becomes.
+    fn at_work(&mut self) -> Option<AtWork> {
+        None
     }
 
     /// Puts the device, in which nothing is, into this state; it is frozen then. The file of the aperture may be another

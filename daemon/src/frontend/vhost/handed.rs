@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use super::saved::SavedRing;
 use super::saved::SavedShell;
+use crate::vgpu::state::saved::bytes::Bytes;
 
 /// A region of guest memory; its file is among the descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +81,17 @@ pub struct Recorded {
     pub shell: HandedShell,
     /// The role of each region's file in the store.
     pub memory: Vec<String>,
+}
+
+/// A connection whose device is at work, as it is written now and then for a daemon that is started after this one was killed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpointed {
+    /// The name of its vGPU.
+    pub vgpu: String,
+    /// What is in flight in each ring.
+    pub rings: Vec<SavedRing>,
+    /// The device, as it says it.
+    pub device: Bytes,
 }
 
 /// A connection on its way.

@@ -54,6 +54,7 @@
 use std::time::Duration;
 
 pub mod answers;
+pub mod checkpoints;
 pub mod counters;
 pub mod device;
 pub mod handed;

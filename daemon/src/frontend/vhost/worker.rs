@@ -20,6 +20,7 @@ use std::time::Duration;
 use epoll::Events;
 
 use super::answers::Answers;
+use super::checkpoints::Checkpoints;
 use super::counters::Count;
 use super::device::Device;
 use super::ring::transfer::Popped;
@@ -109,13 +110,25 @@ pub(super) struct Worker {
     serial: u64,
     /// A state was loaded, and no ring has run since.
     is_loaded: bool,
+    /// Where a daemon after this one finds the device; none where there will be none.
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Worker {
     pub(super) fn new(device: Box<dyn Device>, shared: Shared) -> Self {
         let answers = Answers::new(shared.rings.clone(), shared.counters.clone());
         let (motion, request) = (Motion::Runs, Vec::new());
-        Self { device, shared, answers, epoch: 0, due: 0, request, motion, serial: 0, is_loaded: false }
+        let (is_loaded, checkpoints) = (false, None);
+        Self { device, shared, answers, epoch: 0, due: 0, request, motion, serial: 0, is_loaded, checkpoints }
+    }
+
+    /// The device is written for a daemon after this one.
+    ///
+    /// # Errors
+    /// No memory or descriptor is left.
+    pub(super) fn write_checkpoints(&mut self) -> io::Result<()> {
+        self.checkpoints = Some(Checkpoints::new(&self.shared.ledger, &self.shared.counters)?);
+        Ok(())
     }
 
     /// The device is frozen, as a process before had it.
@@ -144,7 +157,8 @@ impl Worker {
             let timeout = match self.motion {
                 Motion::Freezes => Some(A_MOMENT),
                 Motion::Runs if self.due != 0 && !self.device.holds() => Some(Duration::ZERO),
-                Motion::Runs | Motion::Frozen => None,
+                Motion::Runs => self.checkpoint_due(),
+                Motion::Frozen => None,
             };
             let ready = match poller.wait(&mut events, timeout) {
                 Ok(ready) => ready,
@@ -152,7 +166,13 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             };
             let (mut mail, mut event) = (false, false);
-            for token in ready.filter_map(Token::of) {
+            let mut tokens = ready.filter_map(Token::of).peekable();
+            if tokens.peek().is_none() {
+                self.checkpoint_if_due();
+            } else if let Some(checkpoints) = &mut self.checkpoints {
+                checkpoints.forget();
+            }
+            for token in tokens {
                 match token {
                     Token::Ring(index) => {
                         self.due |= 1 << index;
@@ -173,6 +193,22 @@ impl Worker {
             if self.motion == Motion::Runs && !self.device.holds() {
                 self.serve();
             }
+        }
+    }
+
+    /// How long nothing may be to do until the device is written; none where it is not to be.
+    fn checkpoint_due(&self) -> Option<Duration> {
+        let may_be = self.motion == Motion::Runs && self.due == 0 && !self.device.holds() && !self.shared.log.is_on();
+        self.checkpoints.as_ref().filter(|_| may_be)?.due()
+    }
+
+    /// Nothing is to do.
+    fn checkpoint_if_due(&mut self) {
+        if self.checkpoint_due().is_some_and(|left| left.is_zero())
+            && let Some(checkpoints) = &mut self.checkpoints
+        {
+            let rings = &self.shared.rings;
+            checkpoints.write(&mut *self.device, || rings.iter().map(|ring| ring.lock().save()).collect());
         }
     }
 

@@ -170,7 +170,7 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
         }
         if ended {
             process::drain(&children);
-            if let Some(ended) = keeper.reap()? {
+            if let Some(ended) = keeper.reap(&children)? {
                 return Ok(ended);
             }
         }
@@ -218,19 +218,19 @@ impl Keeper {
     }
 
     /// Waits for what has ended. How this process ends, if it does.
-    fn reap(&mut self) -> io::Result<Option<Ended>> {
+    fn reap(&mut self, children: &UnixStream) -> io::Result<Option<Ended>> {
         while let Some((pid, status)) = process::ended()? {
             if pid == self.daemon.pid {
-                return self.outlive(status);
+                return self.outlive(status, children);
             }
         }
         Ok(None)
     }
 
     /// The daemon has ended: another goes on, unless it was to end.
-    fn outlive(&mut self, status: WaitStatus) -> io::Result<Option<Ended>> {
+    fn outlive(&mut self, status: WaitStatus, children: &UnixStream) -> io::Result<Option<Ended>> {
         let code = status.exit_status().map(|code| u8::try_from(code).unwrap_or(u8::MAX));
-        process::end_children()?;
+        process::end_children(children)?;
         let end = End { code, has_served: self.daemon.is_ready, was_told: self.is_ending };
         let how = process::describe(status);
         match self.killed.note(end, Instant::now()) {

@@ -13,7 +13,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 use std::time::Duration;
+use std::time::Instant;
 
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::process::Signal;
@@ -29,6 +34,8 @@ use crate::service_manager::BEHIND;
 
 /// In the environment of a daemon that has a keeper, the number of that process: its standard input is the channel to it.
 pub(super) const HAS_KEEPER: &str = "CAMPANILE_KEEPER";
+/// How long what a daemon has left may take to end by itself: longer than an engine may take to stop what it runs.
+const GRACE: Duration = Duration::from_millis(250);
 /// How long the keeper may take to say what it has.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
@@ -64,10 +71,34 @@ pub(super) fn ended() -> io::Result<Option<(Pid, WaitStatus)>> {
     }
 }
 
-/// Kills what a daemon has left, and waits for it: nothing of it writes to the memory of a VM when this returns.
-pub(super) fn end_children() -> io::Result<()> {
+/// Waits for what a daemon has left, which puts aside what it runs and ends, and kills what does not in time: nothing of it writes to the memory of
+/// a VM when this returns. `children` is readable when one has ended.
+pub(super) fn end_children(children: &UnixStream) -> io::Result<()> {
+    let until = Instant::now() + GRACE;
     loop {
-        for child in children()? {
+        // First, so that none that ends after the look is missed.
+        drain(children);
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => continue,
+            Err(Errno::CHILD) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+            Ok(None) => {}
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return kill_children();
+        }
+        let timeout = Timespec::try_from(left).unwrap_or_default();
+        match poll(&mut [PollFd::new(children, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn kill_children() -> io::Result<()> {
+    loop {
+        for child in listed_children()? {
             // It may have ended meanwhile.
             let _gone = kill_process(child, Signal::KILL);
         }
@@ -79,7 +110,7 @@ pub(super) fn end_children() -> io::Result<()> {
     }
 }
 
-fn children() -> io::Result<Vec<Pid>> {
+fn listed_children() -> io::Result<Vec<Pid>> {
     let own = rustix::process::getpid().as_raw_nonzero();
     let listed = fs::read_to_string(format!("/proc/self/task/{own}/children"))?;
     Ok(listed.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())

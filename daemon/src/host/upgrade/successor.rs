@@ -33,6 +33,7 @@ use crate::frontend::vhost::handed::Handed as HandedConnection;
 use crate::host::error::HostError;
 use crate::migration::handed::Becomes;
 use crate::migration::handed::HandedDevice;
+use crate::migration::handed::Interrupted;
 use crate::migration::pages::PageSet;
 use crate::open_sockets;
 use crate::open_sockets::OpenSocket;
@@ -150,8 +151,8 @@ impl Succession {
                 let file = files.pop_back().ok_or_else(missing)?;
                 kept.push(KeptFile { engine, file: file.into() });
             }
-            let device =
-                HandedDevice { state: Becomes::Whole(state.0), files: memories, written, code: kept };
+            let (state, interrupted) = (Becomes::Whole(state.0), Interrupted::default());
+            let device = HandedDevice { state, interrupted, files: memories, written, code: kept };
             let connection = HandedConnection { stream, shell, files };
             self.inheritance.add(name, Arrived { connection, device, ledger: None });
         }

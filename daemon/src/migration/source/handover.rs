@@ -8,6 +8,7 @@ use super::departure::Job;
 use crate::migration::error::MigrationError;
 use crate::migration::handed::Becomes;
 use crate::migration::handed::HandedDevice;
+use crate::migration::handed::Interrupted;
 use crate::migration::passes::dirty_bitmap::DirtyBitmap;
 use crate::vgpu::engines::kept_code::KeptFile;
 
@@ -51,7 +52,8 @@ impl Holding {
         let files = [vram.try_clone()?, evicted.try_clone()?];
         let written = DirtyBitmap::begin_paused(self.job.departing.memories())?.into_pending();
         let code = self.job.departing.code.iter().map(KeptFile::try_clone).collect::<Result<_, _>>()?;
-        Ok(HandedDevice { state: Becomes::Whole(state), files, written, code })
+        let (state, interrupted) = (Becomes::Whole(state), Interrupted::default());
+        Ok(HandedDevice { state, interrupted, files, written, code })
     }
 
     fn files(&self) -> Result<&[File; 2], MigrationError> {

@@ -46,11 +46,14 @@ impl Texts for Source {
         let ends = Instant::now() + TIMEOUT;
         for vgpu in self.roster.all().iter() {
             let left = ends.saturating_duration_since(Instant::now());
+            // First: what is asked of the session makes another one due.
+            let holds = u64::from(vgpu.shell_counters.checkpoint_holds());
             let said = vgpu.commands.ask(Order::Describe, left);
             let hears = !matches!(said, Err(OrderError::Late | OrderError::Full));
             let session = said.ok();
             let mut of = OfVgpu { families: &mut families, vgpu };
             of.gauge("responds", "Whether the thread of the vGPU answers", u64::from(hears));
+            of.gauge("checkpoint_holds", "Whether devices would go on if the daemon were killed now", holds);
             of.counts();
             of.standing();
             of.memory(session.as_ref());

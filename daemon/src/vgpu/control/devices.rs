@@ -198,7 +198,7 @@ impl Devices<'_> {
         if self.vm.objects.device(context).is_err() {
             return;
         }
-        self.put_device_in_error(context, device_page::DEVICE_STOPPED);
+        self.stop_device(context, device_page::DEVICE_STOPPED);
         let Some(device) = self.vm.objects.take_device(context) else { return };
         self.vm.config.ledger.remove(Key::Page(context));
         for at in self.vm.engines.addresses() {

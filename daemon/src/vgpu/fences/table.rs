@@ -12,6 +12,7 @@ use std::fs::File;
 use std::hash::BuildHasher;
 use std::hash::RandomState;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
@@ -55,7 +56,7 @@ fn named(hash: u64, index: u32) -> Handle {
 /// All native fences of one VM.
 #[derive(Debug)]
 pub struct FenceTable {
-    file: File,
+    file: Arc<File>,
     values: Mapping,
     places: Vec<Option<Fence>>,
     free: Vec<u32>,
@@ -74,6 +75,7 @@ impl FenceTable {
         let values =
             Mapping::new(file.try_clone()?, 0, bytes, Access::ReadWrite).map_err(io::Error::other)?;
         let names = RandomState::new();
+        let file = Arc::new(file);
         Ok(Self { file, values, places: Vec::new(), free: Vec::new(), names, created: 0 })
     }
 
@@ -112,7 +114,7 @@ impl FenceTable {
     }
 
     /// The values, for engines to map.
-    pub fn file(&self) -> &File {
+    pub fn file(&self) -> &Arc<File> {
         &self.file
     }
 

@@ -8,6 +8,7 @@ use campanile_protocol::device_page;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::packet::Fault;
 
+use super::recovery::Recovery;
 use super::reset_record::Loss;
 use crate::ids::GuestProcess;
 use crate::vgpu::control::deferred::Deferred;
@@ -19,6 +20,15 @@ use crate::vgpu::objects::message::Refused;
 use crate::vgpu::objects::process::Device;
 use crate::vgpu::submission::buffers::Submission;
 use crate::vgpu::submission::waits::Waits;
+
+impl Recovery<'_> {
+    /// Puts the devices of these processes in error, of a session that another daemon had: what they ran when that was killed is not known.
+    pub fn lose_interrupted(&mut self, processes: &[GuestProcess]) {
+        for process in processes {
+            Devices::of(self.vm).put_device_in_error(*process, device_page::DEVICE_STOPPED);
+        }
+    }
+}
 
 impl Devices<'_> {
     /// A buffer of this device broke a rule.
@@ -54,10 +64,17 @@ impl Devices<'_> {
 
     /// Puts a device in error; the first reason stays.
     pub(in crate::vgpu) fn put_device_in_error(&mut self, context: GuestProcess, status: u64) {
+        if self.vm.objects.device(context).is_ok_and(Device::is_active) {
+            count(&self.vm.counters.devices_lost);
+        }
+        self.stop_device(context, status);
+    }
+
+    /// Stops a device that is in error from here on, or ends.
+    pub(in crate::vgpu) fn stop_device(&mut self, context: GuestProcess, status: u64) {
         let Ok(device) = self.vm.objects.device_mut(context) else { return };
         if device.is_active() {
             device.status = status;
-            count(&self.vm.counters.devices_lost);
             self.vm.memory.store_page_word(&self.vm.objects, context, device_page::DEVICE_STATUS, status);
         }
         self.vm.doorbells().1.abort_all(context);

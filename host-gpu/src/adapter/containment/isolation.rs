@@ -10,9 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::process;
 use std::process::Child;
 use std::process::Command;
-use std::sync::Arc;
 
 use super::limits;
+use super::settings::Containment;
 
 /// An account, in the kernel's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +43,9 @@ fn is_since_6_14(release: &str) -> bool {
 }
 
 /// Has `command` leave the daemon's net and ipc namespaces, where it may; take its limits and become the account, or not
-/// start; and end with the thread that starts it, whatever program it is.
-pub(super) fn before_exec(
-    command: &mut Command,
-    memory: Option<u64>,
-    namespaces: bool,
-    account: Option<Arc<Account>>,
-) {
+/// start; and end with the thread that starts it, whatever program it is, unless it may outlive that.
+pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
+    let Containment { memory, namespaces, account, outlives, .. } = containment.clone();
     let bounds_threads = namespaces && has_own_pid_max();
     let parent = process::id();
     let prepare = move || {
@@ -69,7 +65,7 @@ pub(super) fn before_exec(
         limits::limit_own(memory, account.as_ref().and_then(|account| account.tasks))?;
         account.as_ref().map_or(Ok(()), |account| become_account(account))?;
         // The kernel forgets it where the account changes: so it comes last.
-        end_with_parent(parent)
+        if outlives { Ok(()) } else { end_with_parent(parent) }
     };
     // SAFETY: between `fork` and `execve` the closure makes system calls on memory that was there before, and reads `errno`;
     // it takes no lock and allocates nothing.

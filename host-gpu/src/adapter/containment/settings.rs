@@ -18,6 +18,9 @@ pub struct Containment {
     pub account: Option<Arc<Account>>,
     /// Whether each is to have namespaces of its own.
     pub namespaces: bool,
+    /// Whether it is left to each to end when the daemon is killed, and not to the kernel: what runs is put aside first. What started
+    /// the daemon ends those that do not.
+    pub outlives: bool,
     /// What was seen of the last that was started.
     pub seen: Arc<Seen>,
 }

@@ -1,7 +1,7 @@
 //! What an engine process gives up before it sees anything of a guest.
 //!
 //! ```text
-//!   harden_process        always: dies with the daemon, gains no privilege, dumps no core
+//!   harden_process        always: gains no privilege, dumps no core
 //!        │
 //!   drop_capabilities     root or not, nothing beyond a plain user's rights is left
 //!        │

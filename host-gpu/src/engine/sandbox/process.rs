@@ -2,7 +2,6 @@
 
 use rustix::process::Resource;
 use rustix::process::Rlimit;
-use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
 use rustix::thread::CapabilitySets;
 
@@ -11,12 +10,9 @@ use super::error::SandboxError;
 /// Open files of one engine: a driver's own and one message full of guest memory at a time.
 const OPEN_FILES: u64 = 4096;
 
-/// Ends with the daemon, gains no privilege, leaves no core with guest memory behind.
-///
-/// "The daemon" is the thread that started the engine: it must live as long as the engine is wanted.
+/// Gains no privilege, leaves no core with guest memory behind. Whether it ends with the daemon is for what starts it to say
+/// ([`Containment::outlives`](crate::adapter::containment::Containment::outlives)).
 pub fn harden_process() -> Result<(), SandboxError> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(SandboxError::of("asking for an end with the daemon"))?;
     rustix::thread::set_no_new_privs(true).map_err(SandboxError::of("giving up new privileges"))?;
     limit(Resource::Core, 0).map_err(SandboxError::of("giving up core dumps"))?;
     limit(Resource::Nofile, OPEN_FILES).map_err(SandboxError::of("limiting open files"))

@@ -169,7 +169,7 @@ impl Session {
     /// # Errors
     /// It does not stand still.
     pub fn save(&self) -> Result<SavedSession, SaveError> {
-        Saver { vm: &self.vm, away: &self.away }.save()
+        Saver::of(self).save()
     }
 }
 
@@ -180,12 +180,25 @@ pub(super) struct Saver<'a> {
     away: &'a Absences,
 }
 
+impl<'a> Saver<'a> {
+    /// Of this session.
+    pub(super) fn of(session: &'a Session) -> Self {
+        Saver { vm: &session.vm, away: &session.away }
+    }
+}
+
 impl Saver<'_> {
     fn save(&self) -> Result<SavedSession, SaveError> {
         if !self.vm.freeze.is_frozen() {
             return Err(SaveError::NotFrozen);
         }
         self.check_settled()?;
+        self.check_engines()?;
+        self.collect()
+    }
+
+    /// All of it, whether it stands still or not.
+    pub(super) fn collect(&self) -> Result<SavedSession, SaveError> {
         let now = clock::now();
         let mut collected = Collected::default();
         let engines = self.vm.engines.iter().map(|slot| save_engine(slot, &mut collected, now)).collect();
@@ -249,21 +262,24 @@ impl Saver<'_> {
         })
     }
 
-    /// What a standstill must have brought to an end.
-    fn check_settled(&self) -> Result<(), SaveError> {
+    /// What may be under way in no state: it would end in neither session.
+    pub(super) fn check_settled(&self) -> Result<(), SaveError> {
         let is_on_its_way = |blob: &crate::vgpu::memory::blobs::Blob| blob.shown == Shown::Moving;
         let unsettled = [
             (!self.vm.engines.pending.is_empty(), "what waits for engines"),
             (!self.vm.engines.suspending.is_empty(), "a suspend"),
             (self.vm.memory.blobs.values().any(is_on_its_way), "a move"),
             (self.vm.memory.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
+        ];
+        none_of(&unsettled)
+    }
+
+    /// What a standstill must have brought to an end besides.
+    fn check_engines(&self) -> Result<(), SaveError> {
+        none_of(&[
             (self.vm.engines.iter().any(EngineSlot::hears), "an engine"),
             (self.vm.engines.iter().any(|slot| !slot.in_flight.is_empty()), "a buffer in a hardware queue"),
-        ];
-        match unsettled.into_iter().find(|(is_unsettled, _)| *is_unsettled) {
-            Some((_, what)) => Err(SaveError::NotSettled(what)),
-            None => Ok(()),
-        }
+        ])
     }
 
     fn save_allocations(&self) -> Vec<SavedAllocation> {
@@ -307,6 +323,13 @@ impl Saver<'_> {
             Some(SavedFence(index, global.0, self.vm.fences.kind(index)?, value))
         };
         open.filter_map(row).collect()
+    }
+}
+
+fn none_of(unsettled: &[(bool, &'static str)]) -> Result<(), SaveError> {
+    match unsettled.iter().find(|(is_unsettled, _)| *is_unsettled) {
+        Some((_, what)) => Err(SaveError::NotSettled(what)),
+        None => Ok(()),
     }
 }
 

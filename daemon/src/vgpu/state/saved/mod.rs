@@ -19,6 +19,7 @@
 //!   version.
 //! - Files of each released version are kept (`daemon/tests/golden`), and every version since reads them.
 
+pub mod at_work;
 pub mod bytes;
 pub mod engine;
 pub mod immutable;

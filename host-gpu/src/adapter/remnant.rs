@@ -1,0 +1,79 @@
+//! What an engine has left in its shared block whose daemon was killed, and which has ended since.
+//!
+//! It is an engine's word, as what it reports to a daemon that lives is: whatever it says is checked where it is used.
+
+use std::fs::File;
+use std::io;
+
+use campanile_protocol::engine::block;
+use campanile_protocol::engine::block::BLOCK_BYTES;
+use campanile_protocol::engine::progress::Progress;
+use campanile_protocol::engine::progress::Work;
+
+use super::tables::QueuePlace;
+use crate::engine::words::load;
+use crate::ids::QueueIndex;
+use crate::memory::mapping::Access;
+use crate::memory::mapping::Mapping;
+
+/// The block of an engine that has ended.
+#[derive(Debug)]
+pub struct Remnant(Mapping);
+
+impl Remnant {
+    /// The one in this file.
+    ///
+    /// # Errors
+    /// It has another size than a block, or cannot be mapped.
+    pub fn open(file: File) -> io::Result<Self> {
+        let bytes = file.metadata()?.len();
+        if bytes != BLOCK_BYTES {
+            let text = format!("the shared block of an engine has {bytes} bytes, not {BLOCK_BYTES}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Mapping::new(file, 0, BLOCK_BYTES, Access::ReadOnly).map(Self).map_err(io::Error::other)
+    }
+
+    /// What it ran when it ended: nothing where it had put all aside.
+    pub fn work(&self) -> Work {
+        Progress::from_word(load(&self.0, block::PROGRESS)).work
+    }
+
+    /// How far a user-mode queue is.
+    pub fn queue_place(&self, queue: QueueIndex) -> QueuePlace {
+        QueuePlace::of(&self.0, queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use campanile_protocol::engine::block;
+    use campanile_protocol::engine::block::QueueEntry;
+    use campanile_protocol::engine::progress::Progress;
+    use campanile_protocol::engine::progress::Work;
+
+    use super::Remnant;
+    use crate::adapter::process::EngineProcess;
+    use crate::engine::message::NodeKind;
+    use crate::memory::vram::create_memfd;
+
+    #[test]
+    fn cont_21_what_is_left_of_an_engine_says_how_far_its_queues_are_and_what_it_ran() {
+        let mut engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
+        let entry = QueueEntry { consumed: 7, completed: 5, ..QueueEntry::default() };
+        let [plain, saved] = [false, true].map(|is_saved| engine.tables.put_queue(entry, is_saved).unwrap());
+        let remnant = Remnant::open(engine.block().try_clone().unwrap()).unwrap();
+        for (queue, is_saved) in [(plain, false), (saved, true)] {
+            let place = remnant.queue_place(queue);
+            assert_eq!((place.consumed, place.completed, place.is_saved), (7, 5, is_saved));
+        }
+        assert_eq!(remnant.work(), Work::Nothing);
+        let progress = Progress { steps: 1, is_exempt: true, work: Work::UserQueue(plain.get()) };
+        engine.shared.word(block::PROGRESS).unwrap().store(progress.word(), Ordering::Release);
+        assert_eq!(remnant.work(), Work::UserQueue(plain.get()));
+        let other = Remnant::open(create_memfd("no block", 4096).unwrap()).unwrap_err().to_string();
+        assert!(other.contains("has 4096 bytes"), "{other}");
+    }
+}
