@@ -8,7 +8,7 @@ use super::kind::Front;
 use super::vgpu::Freeze;
 use super::vgpu::Vgpu;
 use super::vhost::answers::Answers;
-use super::vhost::checkpoints::AtWork;
+use super::vhost::device::AtWork;
 use super::vhost::device::Device;
 use super::vhost::device::Offer;
 use super::vhost::device::Save;

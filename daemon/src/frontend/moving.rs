@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::device::FrontDevice;
 use super::kind::Front;
 use super::vgpu::Vgpu;
-use super::vhost::checkpoints::AtWork;
+use super::vhost::device::AtWork;
 use super::vhost::device::Save;
 use super::waiting::Command;
 use crate::ledger::lost::Lost;
@@ -31,6 +31,9 @@ use crate::vgpu::config::Config;
 use crate::vgpu::counters::Counters;
 use crate::vgpu::state::restore::install::adopt_code;
 use crate::vgpu::state::restore::install::check_immutable;
+use crate::vgpu::state::save::at_work::blocks;
+use crate::vgpu::state::save::at_work::fence_values;
+use crate::vgpu::state::save::at_work::save_at_work;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::bytes::Bytes;
 
@@ -118,18 +121,19 @@ impl<F: Front> FrontDevice<F> {
     pub(super) fn checkpoint(&self) -> Option<AtWork> {
         let session = &self.vgpu.session;
         // A device that has not begun has nothing to lose, and one that is elsewhere, or may be, is not to go on here.
-        let has_begun = !session.is_fresh() && self.vgpu.right.is_none() && session.video_memory().device().is_none();
+        let has_begun =
+            !session.is_fresh() && self.vgpu.right.is_none() && session.video_memory().device().is_none();
         if !has_begun || self.vgpu.quiesce.is_some() || !self.vgpu.is_running() {
             return None;
         }
-        let (saved, at_work) = session.save_at_work().ok()?;
+        let (saved, at_work) = save_at_work(session).ok()?;
         let front = Bytes(self.front.save(&self.vgpu.waiting).ok()?);
         let (immutable, bundle) = (session.immutable(), state::BundleId::default());
         let state = State { immutable, bundle, session: saved, front }.encode().ok()?;
         let mut device = Vec::new();
         ciborium::into_writer(&DeviceCheckpoint { state: Bytes(state), at_work }, &mut device).ok()?;
-        let blocks = session.blocks().map(|(place, block)| (block_of(place), Arc::clone(block)));
-        let fences = (FENCES.to_owned(), Arc::clone(session.fence_values()));
+        let blocks = blocks(session).map(|(place, block)| (block_of(place), Arc::clone(block)));
+        let fences = (FENCES.to_owned(), Arc::clone(fence_values(session)));
         Some(AtWork { device, files: blocks.chain([fences]).collect() })
     }
 

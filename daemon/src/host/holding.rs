@@ -184,7 +184,8 @@ impl Holding {
         let memory = self.memory;
         // The keeper of this daemon ends what does not end by itself.
         let outlives = keep::is_kept();
-        let containment = Containment { memory, cgroup, account, namespaces, outlives, ..Containment::default() };
+        let containment =
+            Containment { memory, cgroup, account, namespaces, outlives, ..Containment::default() };
         Held { containment, cpus: self.cpus, why_no_cgroup, why_account: self.accounts.why().to_owned() }
     }
 }

@@ -267,7 +267,8 @@ fn overtaken(vgpu: &str, left: &Left, shell: &HandedShell, found: &[SavedRing]) 
     let bytes = bytes.ok_or("something was being asked of it")?;
     let broken = |error: &dyn std::error::Error| format!("the checkpoint is damaged: {error}");
     let Checkpointed { vgpu: its, mut rings, device } =
-        ciborium::de::from_reader_with_recursion_limit(bytes.as_slice(), MAX_DEPTH).map_err(|error| broken(&error))?;
+        ciborium::de::from_reader_with_recursion_limit(bytes.as_slice(), MAX_DEPTH)
+            .map_err(|error| broken(&error))?;
     if its != vgpu {
         return Err(format!("the checkpoint is of vGPU {its}"));
     }
@@ -285,7 +286,8 @@ fn overtaken(vgpu: &str, left: &Left, shell: &HandedShell, found: &[SavedRing]) 
         ring.owes_interrupt = true;
     }
     let device: DeviceCheckpoint =
-        ciborium::de::from_reader_with_recursion_limit(device.0.as_slice(), MAX_DEPTH).map_err(|error| broken(&error))?;
+        ciborium::de::from_reader_with_recursion_limit(device.0.as_slice(), MAX_DEPTH)
+            .map_err(|error| broken(&error))?;
     let fences = File::from(left.file(FENCES).map_err(text)?);
     let block = |place: u32| left.file(&block_of(place)).map(File::from).map_err(text);
     Ok(Whole { device: device.overtake(block, &fences)?, rings })
@@ -380,7 +382,8 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     let connection = Handed { stream, shell, files };
     let code: io::Result<Vec<KeptFile>> =
         left.code().map(|(engine, file)| Ok(KeptFile { engine, file: file.try_clone()?.into() })).collect();
-    let device = HandedDevice { state, interrupted, files: [vram, evicted], written, code: code.map_err(io)? };
+    let device =
+        HandedDevice { state, interrupted, files: [vram, evicted], written, code: code.map_err(io)? };
     let ledger = Resumed { log: left.log, words: left.words, stored, lost };
     Ok(Arrived { connection, device, ledger: Some(ledger) })
 }
@@ -401,31 +404,46 @@ mod tests {
     use rustix::fs::MemfdFlags;
     use rustix::fs::memfd_create;
 
+    use super::Checkpointed;
+    use super::DeviceCheckpoint;
     use super::Inheritance;
     use super::Left;
     use super::Memory;
     use super::PAGE;
     use super::Recorded;
     use super::Region;
+    use super::SavedRing;
     use super::VgpuOptions;
     use super::arrive;
     use super::collect;
+    use super::overtaken;
     use super::ring;
     use crate::fd_store;
     use crate::frontend::vhost::handed::HandedShell;
     use crate::frontend::vhost::handed::Placed;
+    use crate::frontend::vhost::saved::Parked;
     use crate::frontend::vhost::saved::SavedShell;
     use crate::ids::FrontContext;
     use crate::ids::GuestProcess;
+    use crate::ledger::checkpoint::Checkpoint;
+    use crate::ledger::checkpoint::take;
     use crate::ledger::log::Key;
     use crate::ledger::log::Log;
     use crate::ledger::lost::Lost;
     use crate::ledger::page::PagePlace;
     use crate::ledger::words::Words;
     use crate::migration::handed::Becomes;
+    use crate::migration::state;
+    use crate::migration::state::State;
     use crate::service_manager::tests::HeardStore;
     use crate::vgpu::memory::vidmm::vram::VideoMemory;
+    use crate::vgpu::state::saved::SavedSession;
+    use crate::vgpu::state::saved::at_work::SavedAtWork;
+    use crate::vgpu::state::saved::bytes::Bytes;
+    use crate::vgpu::state::saved::row::SavedFence;
+    use crate::vgpu::testing::golden;
     use campanile_protocol::device_page;
+    use campanile_protocol::engine::fences::MAX_FENCES;
 
     /// Where guest memory and its used ring begin.
     const RAM: u64 = 1 << 30;
@@ -558,6 +576,121 @@ mod tests {
         let pages = VideoMemory::aperture_of(vgpu.vram_bytes) / PAGE;
         let [of_vram, of_evicted] = arrived.device.written.map(|set| set.count());
         assert_eq!((of_vram, of_evicted), (pages, 0), "the window may have anything in it");
+    }
+
+    /// The same, with a checkpoint of the golden state that holds, changed so.
+    fn at_work(
+        vgpu: &VgpuOptions,
+        change: impl FnOnce(&mut Checkpointed, &mut DeviceCheckpoint),
+    ) -> (BTreeMap<String, OwnedFd>, UnixStream) {
+        let (mut files, its) = left(vgpu);
+        // The guest has had one chain back, and one is in flight.
+        File::from(files["ram-1-2"].try_clone().unwrap())
+            .write_all_at(&1u16.to_le_bytes(), USED - RAM + 2)
+            .unwrap();
+        let words = Arc::new(Words::open(files["words"].try_clone().unwrap().into()).unwrap());
+        words.ring(0).unwrap().note_used(1);
+        words.ring(0).unwrap().take(3, 2);
+        let state = State { session: golden(), ..State::default() }.encode().unwrap();
+        let mut device = DeviceCheckpoint { state: Bytes(state), at_work: SavedAtWork::default() };
+        let parked = Parked { head: 3, shape: 7, answer: None };
+        let ring = SavedRing { position: 2, was_used: true, in_flight: vec![parked], ..SavedRing::default() };
+        let mut checkpointed =
+            Checkpointed { vgpu: vgpu.name.clone(), rings: vec![ring], device: Bytes::default() };
+        change(&mut checkpointed, &mut device);
+        if checkpointed.device.is_empty() {
+            ciborium::into_writer(&device, &mut checkpointed.device.0).unwrap();
+        }
+        let mut bytes = Vec::new();
+        ciborium::into_writer(&checkpointed, &mut bytes).unwrap();
+        let checkpoint = Checkpoint::new().unwrap();
+        checkpoint.write(&bytes).unwrap();
+        files.insert("checkpoint".to_owned(), checkpoint.file().try_clone().unwrap().into());
+        files.insert("fences".to_owned(), memfd(u64::from(MAX_FENCES) * PAGE).into());
+        (files, its)
+    }
+
+    #[test]
+    fn cont_21_a_vgpu_whose_checkpoint_holds_is_as_it_was_and_nothing_of_it_is_told_or_freed() {
+        let vgpu = vgpu();
+        let (files, _its) = at_work(&vgpu, |_, _| {});
+        let [vram, ram, checkpoint] =
+            ["vram", "ram-1-2", "checkpoint"].map(|role| File::from(files[role].try_clone().unwrap()));
+        let hidden = VideoMemory::aperture_of(vgpu.vram_bytes) + 0x5000;
+        vram.write_all_at(b"secret", hidden).unwrap();
+        let arrived = arrive(&vgpu, Left::of(files).unwrap()).unwrap();
+        let Becomes::Whole(state) = arrived.device.state else { panic!("it is lost") };
+        let expected: Vec<SavedFence> =
+            golden().fences.iter().map(|fence| SavedFence(fence.0, fence.1, fence.2, 0)).collect();
+        assert_eq!(state::decode(&state).unwrap().session, SavedSession { fences: expected, ..golden() });
+        let mut kept = [0; 6];
+        vram.read_exact_at(&mut kept, hidden).unwrap();
+        assert_eq!(&kept, b"secret");
+        let mut status = [0; 8];
+        ram.read_exact_at(&mut status, 0x40000 + device_page::DEVICE_STATUS).unwrap();
+        assert_eq!(u64::from_le_bytes(status), 0, "no process is told");
+        let ring = &arrived.connection.shell.shell.rings[0];
+        assert_eq!((ring.in_flight.len(), ring.repeated.len(), ring.owes_interrupt), (1, 0, true));
+        let [of_vram, of_evicted] = &arrived.device.written;
+        assert_eq!((of_vram.runs()[0].start, of_vram.count(), of_evicted.count()), (hidden / PAGE, 1, 0));
+        let ledger = arrived.ledger.unwrap();
+        assert_eq!((ledger.lost, ledger.log.keys().count()), (0, 5), "it goes on");
+        assert_eq!(take(&checkpoint).unwrap(), None, "another daemon does not take it");
+        // Where it cannot be taken over, it is as without one.
+        let (lost, told) = arrived.device.interrupted.otherwise.unwrap().lose().unwrap();
+        assert_eq!((lost.contexts, told), (vec![FrontContext::new(3)], 2));
+        ram.read_exact_at(&mut status, 0x40000 + device_page::DEVICE_STATUS).unwrap();
+        assert_eq!(u64::from_le_bytes(status), device_page::DEVICE_STOPPED);
+        vram.read_exact_at(&mut kept, hidden).unwrap();
+        assert_eq!(kept, [0; 6]);
+    }
+
+    #[test]
+    fn cont_14_cont_21_devices_whose_checkpoint_does_not_hold_or_cannot_be_used_are_lost_for_a_reason() {
+        type Change = fn(&mut Checkpointed, &mut DeviceCheckpoint);
+        let changes: [(&str, Change); 7] = [
+            ("the checkpoint is of vGPU b", |checkpointed, _| "b".clone_into(&mut checkpointed.vgpu)),
+            ("the checkpoint has 0 queues, not 1", |checkpointed, _| checkpointed.rings.clear()),
+            ("queue 0 has moved on since its checkpoint", |checkpointed, _| {
+                checkpointed.rings[0].position = 1
+            }),
+            ("queue 0 has moved on since its checkpoint", |checkpointed, _| {
+                checkpointed.rings[0].in_flight.clear()
+            }),
+            ("the checkpoint is damaged", |checkpointed, _| checkpointed.device = Bytes(vec![1, 2, 3])),
+            ("this is not the state of a vGPU", |_, device| device.state.0.clear()),
+            ("a descriptor is missing in the store: block-1", |_, device| device.at_work.engines = vec![1]),
+        ];
+        let vgpu = vgpu();
+        let lost = |files: BTreeMap<String, OwnedFd>| {
+            let left = Left::of(files).unwrap();
+            let Recorded { shell, .. } = left.log.get(Key::Connection).unwrap();
+            let ring = SavedRing { position: 2, repeated: vec![3], ..SavedRing::default() };
+            let why = overtaken(&vgpu.name, &left, &shell, &[ring]).err().expect("it is whole");
+            let arrived = arrive(&vgpu, left).unwrap();
+            assert!(matches!(arrived.device.state, Becomes::Lost(_)), "{why}");
+            assert_eq!(
+                arrived.connection.shell.shell.rings[0].repeated,
+                [3],
+                "what was in flight is handled again"
+            );
+            why
+        };
+        for (expected, change) in changes {
+            let why = lost(at_work(&vgpu, change).0);
+            assert!(why.contains(expected), "{why}");
+        }
+        let (mut files, _its) = at_work(&vgpu, |_, _| {});
+        File::from(files["checkpoint"].try_clone().unwrap()).write_all_at(&[0; 8], 16).unwrap();
+        assert_eq!(lost(files), "something was being asked of it");
+        for role in ["checkpoint", "fences"] {
+            (files, _) = at_work(&vgpu, |_, _| {});
+            files.remove(role);
+            assert_eq!(lost(files), format!("a descriptor is missing in the store: {role}"));
+        }
+        (files, _) = at_work(&vgpu, |_, _| {});
+        files.insert("fences".to_owned(), memfd(4).into());
+        assert_eq!(lost(files), "the value of native fence 0 is missing");
     }
 
     #[test]

@@ -25,6 +25,7 @@ const VERSION: u32 = 1;
 const HOLDS: u64 = 16;
 /// Bytes before the device.
 const HEADER: u64 = 24;
+const HEADER_BYTES: usize = 24;
 /// Bytes of a device at the most: a state has 4 MiB, and its rings less than 1.
 pub const MAX_BYTES: usize = 5 << 20;
 
@@ -104,7 +105,7 @@ impl Checkpoint {
 /// # Errors
 /// It is none, or cannot be read.
 pub fn take(file: &File) -> Result<Option<Vec<u8>>, CheckpointError> {
-    let mut header = [0; HEADER as usize];
+    let mut header = [0; HEADER_BYTES];
     file.read_exact_at(&mut header, 0)?;
     if header[..8] != MAGIC {
         return Err(CheckpointError::Magic);
@@ -149,11 +150,16 @@ mod tests {
         assert_eq!(take(checkpoint.file()).unwrap(), None);
         checkpoint.write(b"a device").unwrap();
         assert!(checkpoint.write(&vec![0; MAX_BYTES + 1]).is_err() && checkpoint.write(b"").is_err());
-        assert_eq!(take(checkpoint.file()).unwrap(), None, "a device that is too large is not as the last one");
+        assert_eq!(
+            take(checkpoint.file()).unwrap(),
+            None,
+            "a device that is too large is not as the last one"
+        );
     }
 
     #[test]
-    fn cont_14_a_checkpoint_that_is_cut_or_none_or_of_another_version_or_too_long_is_refused_by_what_is_wrong() {
+    fn cont_14_a_checkpoint_that_is_cut_or_none_or_of_another_version_or_too_long_is_refused_by_what_is_wrong()
+     {
         let written = || {
             let checkpoint = Checkpoint::new().unwrap();
             checkpoint.write(b"a device").unwrap();

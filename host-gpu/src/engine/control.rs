@@ -222,6 +222,7 @@ mod tests {
             begin,
             segments: 0,
             begins_at: None,
+            has_begun: false,
             guard: None,
         };
         thread::scope(|scope| {

@@ -43,6 +43,9 @@ use super::workers::IDLE_TIME;
 use super::workers::IDLE_VMS;
 use super::workers::Workers;
 
+/// How long nothing is asked of a daemon before it is killed.
+const QUIET: Duration = Duration::from_millis(100);
+
 /// How long anything may take before it counts as never.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -61,6 +64,8 @@ pub struct Continuity {
     pub upgrade_kernels_stall_ns: Percentiles,
     /// How long the devices stood still, by the predecessor's own account.
     pub upgrade_stood_still_ns: Percentiles,
+    /// From the kill of a daemon that is asked nothing until a device has done an empty buffer that its guest submits to it then.
+    pub kill_to_going_on_ns: Percentiles,
     /// From the kill until a guest that looks for it has learnt that its device is lost.
     pub kill_to_loss_ns: Percentiles,
     /// From the kill until a device that is opened anew has done an empty buffer.
@@ -90,6 +95,7 @@ impl fmt::Display for Continuity {
         writeln!(f, "upgrade: kernel-mode stall {}", self.upgrade_kernel_mode_stall_ns)?;
         writeln!(f, "upgrade: with kernels      {}", self.upgrade_kernels_stall_ns)?;
         writeln!(f, "upgrade: stood still       {}", self.upgrade_stood_still_ns)?;
+        writeln!(f, "kill to going on           {}", self.kill_to_going_on_ns)?;
         writeln!(f, "kill to loss               {}", self.kill_to_loss_ns)?;
         writeln!(f, "kill to a new device       {}", self.kill_to_new_device_ns)?;
         let Idle { vms, cpu_percent, resident_bytes_per_vm } = self.idle;
@@ -245,9 +251,32 @@ impl Subject {
         Ok([user, kernel, kernels, stood])
     }
 
-    /// Kills the daemon; when its guest has learnt that, and when it works again.
+    /// Kills the daemon of a device that it is asked nothing of; when work that is submitted to that then is done.
+    fn kill_quiet(&self) -> anyhow::Result<Duration> {
+        let device = Device::open(self.vm.open("quiet")?)?;
+        let mut queue = device.create_context(Node::Copy)?.create_user_queue(&QueueOptions::default())?;
+        queue.submit(&CommandBuffer::new())?.wait(Some(LIMIT))?;
+        let before = self.pid()?;
+        // What was asked is over by then.
+        thread::sleep(QUIET);
+        let begun = Instant::now();
+        kill_process(before, Signal::KILL)?;
+        queue
+            .submit(&CommandBuffer::new())?
+            .wait(Some(LIMIT))
+            .context("a device that was asked nothing of")?;
+        Ok(begun.elapsed())
+    }
+
+    /// Kills the daemon of a device that has a kernel-mode buffer in an engine, which is lost; when its guest has learnt that, and when it works
+    /// again.
     fn kill(&self) -> anyhow::Result<(Duration, Duration)> {
         let device = Device::open(self.vm.open("lost")?)?;
+        let word = device.create_buffer(4096)?;
+        let mut waits = CommandBuffer::new();
+        waits.wait(word.va(), 1)?;
+        let mut occupied = device.create_context(Node::Copy)?.create_kernel_queue()?;
+        let _never_done = occupied.submit(&waits)?;
         let before = self.pid()?;
         let begun = Instant::now();
         kill_process(before, Signal::KILL)?;
@@ -308,6 +337,15 @@ pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Continuit
     let vm = LoopbackVm::connect(daemon.socket(), &VmOptions::default()).context("attaching a guest")?;
     let subject = Subject { daemon, vm };
     let [user, kernel, kernels, stood] = subject.upgrade(rounds)?;
+    let mut going_on = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        going_on.push(subject.kill_quiet()?);
+    }
+    // A keeper of its own: it gives up a daemon that is killed more than 5 times within 10 s.
+    drop(subject);
+    let daemon = DaemonProcess::start(&kept)?;
+    let vm = LoopbackVm::connect(daemon.socket(), &VmOptions::default()).context("attaching a guest")?;
+    let subject = Subject { daemon, vm };
     let (mut losses, mut again) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     for _ in 0..rounds {
         let (lost, works) = subject.kill()?;
@@ -321,6 +359,7 @@ pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Continuit
         upgrade_kernel_mode_stall_ns: Percentiles::of(kernel),
         upgrade_kernels_stall_ns: Percentiles::of(kernels),
         upgrade_stood_still_ns: Percentiles::of(stood),
+        kill_to_going_on_ns: Percentiles::of(going_on),
         kill_to_loss_ns: Percentiles::of(losses),
         kill_to_new_device_ns: Percentiles::of(again),
         idle: idle(settings, IDLE_VMS)?,

@@ -20,6 +20,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use super::counters::Counters;
+use super::device::AtWork;
 use super::device::Device;
 use super::handed::Checkpointed;
 use super::saved::SavedRing;
@@ -32,15 +33,6 @@ use crate::vgpu::state::saved::bytes::Bytes;
 const SHARE: u32 = 50;
 /// As much of that as is not waited for after a while without any.
 const BURST: Duration = Duration::from_millis(250);
-
-/// A device at work, as a [`Device`] gives it.
-#[derive(Debug)]
-pub struct AtWork {
-    /// The device, encoded.
-    pub device: Vec<u8>,
-    /// Files that a daemon after this one needs for that, by their roles.
-    pub files: Vec<(String, Arc<File>)>,
-}
 
 /// How what was written last stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +98,7 @@ impl Checkpoints {
             }
         }
         let now = Instant::now();
+        log::trace!("{}: checkpoint: {:?} after {:?}", self.ledger.vgpu(), self.standing, now - begun);
         let paid = now.checked_sub(BURST).map_or(now, |earliest| self.next.max(earliest));
         self.next = paid + now.saturating_duration_since(begun) * SHARE;
     }
@@ -127,5 +120,143 @@ impl Checkpoints {
 impl Drop for Checkpoints {
     fn drop(&mut self) {
         self.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io;
+    use std::os::fd::BorrowedFd;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use std::time::Instant;
+
+    use super::super::answers::Answers;
+    use super::super::device::Offer;
+    use super::super::device::WindowError;
+    use super::super::malformed::MalformedChain;
+    use super::super::ticket::Ticket;
+    use super::AtWork;
+    use super::Checkpointed;
+    use super::Checkpoints;
+    use super::Counters;
+    use super::Device;
+    use super::Ledger;
+    use super::SHARE;
+    use super::SavedRing;
+    use crate::guest_ram::memory::GuestRam;
+    use crate::ledger::checkpoint::take;
+    use crate::service_manager::tests::HeardStore;
+
+    /// A device that can be written, or cannot, and takes its time for that.
+    struct Written {
+        device: Option<Vec<u8>>,
+        files: Vec<(String, Arc<File>)>,
+        takes: Duration,
+        asked: u32,
+    }
+
+    impl Device for Written {
+        fn offer(&self) -> io::Result<Offer> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn command(&mut self, _: u16, _: &[u8], _: Ticket, _: &mut Answers) {}
+        fn malformed(&mut self, _: u16, _: MalformedChain, _: Ticket, _: &mut Answers) {}
+        fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn event(&mut self, _: &mut Answers) {}
+        fn memory_changed(&mut self, _: Arc<GuestRam>, _: &mut Answers) {}
+        fn window(&mut self, _: Result<(), WindowError>, _: &mut Answers) {}
+        fn reset(&mut self) {}
+        fn at_work(&mut self) -> Option<AtWork> {
+            self.asked += 1;
+            let begun = Instant::now();
+            while begun.elapsed() < self.takes {
+                std::hint::spin_loop();
+            }
+            self.device.clone().map(|device| AtWork { device, files: self.files.clone() })
+        }
+    }
+
+    fn written() -> Written {
+        Written { device: Some(b"a device".to_vec()), files: Vec::new(), takes: Duration::ZERO, asked: 0 }
+    }
+
+    fn checkpoints(vgpu: &str) -> (Checkpoints, Arc<Counters>) {
+        let (ledger, counters) = (Arc::new(Ledger::new(vgpu)), Arc::new(Counters::default()));
+        (Checkpoints::new(&ledger, &counters).unwrap(), counters)
+    }
+
+    #[test]
+    fn cont_21_what_is_written_holds_until_something_is_to_be_done_and_is_written_again_after_that() {
+        let (mut checkpoints, counters) = checkpoints("a");
+        let mut device = written();
+        for index in 1..=2 {
+            assert!(checkpoints.due().is_some() && !counters.checkpoint_holds());
+            let ring = SavedRing { position: index, ..SavedRing::default() };
+            checkpoints.write(&mut device, || vec![ring.clone()]);
+            assert!(checkpoints.due().is_none() && counters.checkpoint_holds(), "it is as it is");
+            let bytes = take(checkpoints.checkpoint.file()).unwrap().unwrap();
+            let said: Checkpointed = ciborium::from_reader(bytes.as_slice()).unwrap();
+            assert_eq!(
+                (said.vgpu.as_str(), said.rings, said.device.0.as_slice()),
+                ("a", vec![ring], &b"a device"[..])
+            );
+            checkpoints.write(&mut device, Vec::new);
+            checkpoints.forget();
+            assert!(take(checkpoints.checkpoint.file()).unwrap().is_none(), "nothing holds any more");
+        }
+    }
+
+    #[test]
+    fn cont_21_a_device_that_cannot_be_written_is_asked_again_when_something_has_happened_to_it() {
+        let (mut checkpoints, counters) = checkpoints("a");
+        let mut device = Written { device: None, ..written() };
+        checkpoints.write(&mut device, Vec::new);
+        assert_eq!((checkpoints.due(), device.asked), (None, 1));
+        assert!(take(checkpoints.checkpoint.file()).unwrap().is_none() && !counters.checkpoint_holds());
+        checkpoints.forget();
+        assert!(checkpoints.due().is_some());
+        // One that is too large is none.
+        device.device = Some(vec![0; crate::ledger::checkpoint::MAX_BYTES + 1]);
+        checkpoints.write(&mut device, Vec::new);
+        assert!(checkpoints.due().is_none() && take(checkpoints.checkpoint.file()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_takes_long_to_write_is_written_rarely() {
+        let (mut checkpoints, _) = checkpoints("a");
+        let mut device = Written { takes: Duration::from_millis(10), ..written() };
+        let begun = Instant::now();
+        checkpoints.write(&mut device, Vec::new);
+        checkpoints.forget();
+        assert!(checkpoints.next >= begun + Duration::from_millis(10) * (SHARE - 1) - super::BURST);
+        assert!(checkpoints.due().is_some_and(|left| !left.is_zero()));
+    }
+
+    #[test]
+    fn cont_21_files_that_a_checkpoint_needs_lie_in_the_store_before_it_holds_and_each_once() {
+        let store = HeardStore::open();
+        let (mut checkpoints, _) = checkpoints("checkpoints-tested");
+        let block = Arc::new(tempfile::tempfile().unwrap());
+        let mut device = Written { files: vec![("block-0".to_owned(), Arc::clone(&block))], ..written() };
+        checkpoints.ledger.begin(std::os::fd::AsFd::as_fd(&*block)).unwrap();
+        let stored = || {
+            store
+                .heard()
+                .filter(|said| said.starts_with("FDSTORE=1") && said.ends_with("checkpoints-tested.block-0"))
+                .count()
+        };
+        stored();
+        for expected in [1, 0] {
+            checkpoints.write(&mut device, Vec::new);
+            checkpoints.forget();
+            assert_eq!(stored(), expected);
+        }
+        device.files[0].1 = Arc::new(tempfile::tempfile().unwrap());
+        checkpoints.write(&mut device, Vec::new);
+        assert_eq!(stored(), 1, "another engine has another block");
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::answers::Answers;
-use super::checkpoints::AtWork;
 use super::malformed::MalformedChain;
 use super::ticket::Ticket;
 use crate::guest_ram::dirty_log::DirtyLog;
@@ -33,6 +32,15 @@ pub struct Offer {
 
 /// What makes a device's state, on a thread that may wait: for a peer, or a disk. It must end in bounded time.
 pub type Save = Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>;
+
+/// A device at work, as a [`Device`] gives it.
+#[derive(Debug)]
+pub struct AtWork {
+    /// The device, encoded.
+    pub device: Vec<u8>,
+    /// Files that a daemon after this one needs for that, by their roles.
+    pub files: Vec<(String, Arc<File>)>,
+}
 
 /// Rings that a device may have.
 pub const MAX_QUEUES: u16 = 64;

@@ -54,7 +54,6 @@
 use std::time::Duration;
 
 pub mod answers;
-pub mod checkpoints;
 pub mod counters;
 pub mod device;
 pub mod handed;
@@ -68,6 +67,7 @@ pub mod window;
 
 mod advice;
 mod call;
+mod checkpoints;
 mod connection;
 mod features;
 mod gate;

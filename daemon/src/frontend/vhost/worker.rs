@@ -198,7 +198,8 @@ impl Worker {
 
     /// How long nothing may be to do until the device is written; none where it is not to be.
     fn checkpoint_due(&self) -> Option<Duration> {
-        let may_be = self.motion == Motion::Runs && self.due == 0 && !self.device.holds() && !self.shared.log.is_on();
+        let may_be =
+            self.motion == Motion::Runs && self.due == 0 && !self.device.holds() && !self.shared.log.is_on();
         self.checkpoints.as_ref().filter(|_| may_be)?.due()
     }
 

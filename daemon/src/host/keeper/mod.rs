@@ -3,7 +3,7 @@
 //! ```text
 //!   keeper ──spawn, standard input: what is in the store──▶ daemon ──NOTIFY_SOCKET: FDSTORE, FDSTOREREMOVE, READY, MAINPID──▶ keeper
 //!     │ it ended, killed or in a panic
-//!     └─▶ its engines are killed and waited for ─▶ the next one is spawned, and goes on with its VMs (`host::recovery`)
+//!     └─▶ its engines put aside what they run and end, or are killed ─▶ the next one is spawned, and goes on with its VMs (`host::recovery`)
 //! ```
 //!
 //! It speaks what systemd speaks (sd_notify(3)), so that a daemon under systemd needs none. It reads nothing of what it keeps, and

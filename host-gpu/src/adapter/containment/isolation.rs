@@ -10,9 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::process;
 use std::process::Child;
 use std::process::Command;
+use std::sync::Arc;
 
 use super::limits;
-use super::settings::Containment;
 
 /// An account, in the kernel's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +44,13 @@ fn is_since_6_14(release: &str) -> bool {
 
 /// Has `command` leave the daemon's net and ipc namespaces, where it may; take its limits and become the account, or not
 /// start; and end with the thread that starts it, whatever program it is, unless it may outlive that.
-pub(super) fn before_exec(command: &mut Command, containment: &Containment) {
-    let Containment { memory, namespaces, account, outlives, .. } = containment.clone();
+pub(super) fn before_exec(
+    command: &mut Command,
+    memory: Option<u64>,
+    namespaces: bool,
+    account: Option<Arc<Account>>,
+    outlives: bool,
+) {
     let bounds_threads = namespaces && has_own_pid_max();
     let parent = process::id();
     let prepare = move || {

@@ -14,7 +14,8 @@ use super::watch;
 /// # Errors
 /// It cannot be started, limited, or given its account.
 pub(in crate::adapter) fn spawn(mut command: Command, containment: &Containment) -> io::Result<Child> {
-    isolation::before_exec(&mut command, containment);
+    let Containment { memory, namespaces, account, outlives, .. } = containment.clone();
+    isolation::before_exec(&mut command, memory, namespaces, account, outlives);
     let mut child = isolation::spawn(&mut command, containment.namespaces)?;
     let pid = child.id();
     let taken = containment.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.take(pid));

@@ -22,49 +22,47 @@ use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::at_work::SavedAtWork;
 use crate::vgpu::state::saved::at_work::SavedWatch;
 
-impl Session {
-    /// The session as it is, while engines run, and what of it they change. Nothing stops for that.
-    ///
-    /// # Errors
-    /// Something is under way that has no place in a state.
-    pub fn save_at_work(&self) -> Result<(SavedSession, SavedAtWork), SaveError> {
-        if self.vm.freeze.is_stopping() {
-            return Err(SaveError::NotSettled("a standstill"));
-        }
-        let saver = Saver::of(self);
-        saver.check_settled()?;
-        Ok((saver.collect()?, self.watched()))
+/// The session as it is, while engines run, and what of it they change. Nothing stops for that.
+///
+/// # Errors
+/// Something is under way that has no place in a state.
+pub fn save_at_work(session: &Session) -> Result<(SavedSession, SavedAtWork), SaveError> {
+    if session.is_stopping() {
+        return Err(SaveError::NotSettled("a standstill"));
     }
+    let saver = Saver::of(session);
+    saver.check_settled()?;
+    Ok((saver.collect()?, watched(session)))
+}
 
-    /// The shared block of each engine that has one, by its place.
-    pub fn blocks(&self) -> impl Iterator<Item = (u32, &Arc<File>)> {
-        let slots = (0..).zip(self.vm.engines.iter());
-        slots.filter_map(|(place, slot)| Some((place, slot.process()?.block())))
+/// The shared block of each engine that has one, by its place.
+pub fn blocks(session: &Session) -> impl Iterator<Item = (u32, &Arc<File>)> {
+    let slots = (0..).zip(session.vm.engines.iter());
+    slots.filter_map(|(place, slot)| Some((place, slot.process()?.block())))
+}
+
+/// The file that the values of native fences lie in.
+pub fn fence_values(session: &Session) -> &Arc<File> {
+    session.vm.fences.file()
+}
+
+fn watched(session: &Session) -> SavedAtWork {
+    let mut queues = Vec::new();
+    for (process, its) in &session.vm.objects.processes {
+        let places = its.device.iter().flat_map(|device| (0..).zip(device.doorbells.places()));
+        let known = places.filter_map(|(place, (_, doorbell))| {
+            let doorbell = doorbell?;
+            let engine = u32::try_from(doorbell.at.index()).ok()?;
+            Some(SavedWatch(*process, place, engine, doorbell.hw_queue?.get()))
+        });
+        queues.extend(known);
     }
-
-    /// The file that the values of native fences lie in.
-    pub fn fence_values(&self) -> &Arc<File> {
-        self.vm.fences.file()
-    }
-
-    fn watched(&self) -> SavedAtWork {
-        let mut queues = Vec::new();
-        for (process, its) in &self.vm.objects.processes {
-            let places = its.device.iter().flat_map(|device| (0..).zip(device.doorbells.places()));
-            let known = places.filter_map(|(place, (_, doorbell))| {
-                let doorbell = doorbell?;
-                let engine = u32::try_from(doorbell.at.index()).ok()?;
-                Some(SavedWatch(*process, place, engine, doorbell.hw_queue?.get()))
-            });
-            queues.extend(known);
-        }
-        let with_engines = self.vm.engines.iter().flat_map(|slot| &slot.in_flight);
-        let interrupted: BTreeSet<GuestProcess> =
-            with_engines.filter_map(|flight| Some(flight.owner.as_ref()?.0)).collect();
-        SavedAtWork {
-            engines: self.blocks().map(|(place, _)| place).collect(),
-            queues,
-            interrupted: interrupted.into_iter().collect(),
-        }
+    let with_engines = session.vm.engines.iter().flat_map(|slot| &slot.in_flight);
+    let interrupted: BTreeSet<GuestProcess> =
+        with_engines.filter_map(|flight| Some(flight.owner.as_ref()?.0)).collect();
+    SavedAtWork {
+        engines: blocks(session).map(|(place, _)| place).collect(),
+        queues,
+        interrupted: interrupted.into_iter().collect(),
     }
 }

@@ -91,7 +91,8 @@ impl Saver<'_> {
         // Those that its engine has come first; of a session that stands still it has none.
         let with_engine = self.vm.engines[context.at.index()].in_flight.iter();
         let with_engine = with_engine.filter(|flight| Some(flight.entry) == context.entry);
-        let with_engine = with_engine.filter_map(|flight| flight.owner.as_ref().filter(|owner| owner.0 == of));
+        let with_engine =
+            with_engine.filter_map(|flight| flight.owner.as_ref().filter(|owner| owner.0 == of));
         let buffers = with_engine.map(|(_, buffer)| buffer).chain(&context.software_queue);
         SavedContext {
             engine: u32::try_from(context.at.index()).unwrap_or(u32::MAX),

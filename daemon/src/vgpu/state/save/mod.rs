@@ -52,6 +52,6 @@
 //! | adapter resets that count, quarantine (LM-55) | | saved, as ages |
 //! | power (LM-56), dirty tracking (LM-57) | | not moved |
 
-mod at_work;
+pub mod at_work;
 mod device;
 pub mod snapshot;
