@@ -26,9 +26,6 @@ pub enum OvertakeError {
     /// What an engine has left is not there.
     #[error("the block of engine {0} is missing")]
     Block(u32),
-    /// An engine ran what the state does not know.
-    #[error("engine {0} ran {1}, which the state does not know")]
-    Unknown(u32, &'static str),
     /// A native fence whose value is not there.
     #[error("the value of native fence {0} is missing")]
     Fence(u32),
@@ -52,14 +49,12 @@ pub fn overtake(
     for place in &at_work.engines {
         let engine = engines.get(place).ok_or(OvertakeError::Block(*place))?;
         match engine.work() {
-            Work::Nothing => {}
-            // Whose it was, is among these.
-            Work::HwQueue if !lost.is_empty() => {}
-            Work::HwQueue => return Err(OvertakeError::Unknown(*place, "a kernel-mode buffer")),
+            // Whose kernel-mode buffer it was, is among these.
+            Work::Nothing | Work::HwQueue => {}
+            // One that the state does not have is of a device that was lost before.
             Work::UserQueue(queue) => {
                 let its = |watch: &&SavedWatch| (watch.2, watch.3) == (*place, queue);
-                let owner = at_work.queues.iter().find(its);
-                lost.insert(owner.ok_or(OvertakeError::Unknown(*place, "a user-mode queue"))?.0);
+                lost.extend(at_work.queues.iter().find(its).map(|watch| watch.0));
             }
         }
     }
@@ -181,9 +176,9 @@ mod tests {
             overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0))
         };
         assert_eq!(after(Work::UserQueue(watch.3)), Ok([watch.0].into()));
-        let copy = u32::try_from(COPY.index()).unwrap();
-        assert_eq!(after(Work::UserQueue(1000)), Err(OvertakeError::Unknown(copy, "a user-mode queue")));
-        assert_eq!(after(Work::HwQueue), Err(OvertakeError::Unknown(copy, "a kernel-mode buffer")));
+        for of_no_device in [Work::UserQueue(1000), Work::HwQueue] {
+            assert_eq!(after(of_no_device), Ok(BTreeSet::new()));
+        }
         let mut next = session(&Arc::new(config()));
         next.restore(&state).unwrap();
         next.recovery().lose_interrupted(&[watch.0]);
