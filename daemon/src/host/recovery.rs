@@ -260,17 +260,25 @@ struct Whole {
 }
 
 /// What the checkpoint of a vGPU says, where that holds; its rings are, by their words, as `found`.
-fn overtaken(vgpu: &str, left: &Left, shell: &HandedShell, found: &[SavedRing]) -> Result<Whole, String> {
+fn overtaken(
+    vgpu: &str,
+    left: &Left,
+    (shell, epoch): (&HandedShell, u64),
+    found: &[SavedRing],
+) -> Result<Whole, String> {
     let text = |error: LeftError| error.to_string();
     let file = File::from(left.file(CHECKPOINT).map_err(text)?);
     let bytes = checkpoint::take(&file).map_err(|error| error.to_string())?;
     let bytes = bytes.ok_or("something was being asked of it")?;
     let broken = |error: &dyn std::error::Error| format!("the checkpoint is damaged: {error}");
-    let Checkpointed { vgpu: its, mut rings, device } =
+    let Checkpointed { vgpu: its, mut rings, epoch: its_epoch, device } =
         ciborium::de::from_reader_with_recursion_limit(bytes.as_slice(), MAX_DEPTH)
             .map_err(|error| broken(&error))?;
     if its != vgpu {
         return Err(format!("the checkpoint is of vGPU {its}"));
+    }
+    if its_epoch != epoch {
+        return Err("the guest has reset the device since its checkpoint".to_owned());
     }
     if rings.len() != found.len() {
         return Err(format!("the checkpoint has {} queues, not {}", rings.len(), found.len()));
@@ -300,7 +308,8 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     }
     let text = |error: LeftError| error.to_string();
     let io = |error: io::Error| error.to_string();
-    let Recorded { mut shell, memory } = left.log.get(Key::Connection).map_err(|error| error.to_string())?;
+    let Recorded { mut shell, memory, epoch } =
+        left.log.get(Key::Connection).map_err(|error| error.to_string())?;
     shell.window = left.log.get(Key::Window).ok();
     if memory.len() != shell.regions.len() {
         return Err(format!("{} regions of guest memory, {} files", shell.regions.len(), memory.len()));
@@ -337,7 +346,7 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     let names = Lost::of(&left.log).map_err(|error| error.to_string())?;
     let stream = UnixStream::from(left.file(CONNECTION).map_err(text)?);
     let mut lost = 0;
-    let (state, interrupted, written) = match overtaken(&vgpu.name, &left, &shell, &rings) {
+    let (state, interrupted, written) = match overtaken(&vgpu.name, &left, (&shell, epoch), &rings) {
         Ok(Whole { device, rings }) => {
             let Overtaken { state, devices, lost } = device;
             log::warn!(
@@ -524,7 +533,8 @@ mod tests {
             regions: vec![region(1 << 20)],
             rings: vec![placed()],
         };
-        log.put(Key::Connection, &Recorded { shell, memory: vec!["ram-1-2".to_owned()] }).unwrap();
+        let recorded = Recorded { shell, memory: vec!["ram-1-2".to_owned()], epoch: 5 };
+        log.put(Key::Connection, &recorded).unwrap();
         log.put(Key::Window, &true).unwrap();
         log.put(Key::Page(GuestProcess::new(3)), &PagePlace::Video(0x10000)).unwrap();
         log.put(Key::Page(GuestProcess::new(4)), &PagePlace::Guest(vec![(RAM + 0x40000, 0x20000)])).unwrap();
@@ -596,7 +606,7 @@ mod tests {
         let parked = Parked { head: 3, shape: 7, answer: None };
         let ring = SavedRing { position: 2, was_used: true, in_flight: vec![parked], ..SavedRing::default() };
         let mut checkpointed =
-            Checkpointed { vgpu: vgpu.name.clone(), rings: vec![ring], device: Bytes::default() };
+            Checkpointed { vgpu: vgpu.name.clone(), rings: vec![ring], epoch: 5, device: Bytes::default() };
         change(&mut checkpointed, &mut device);
         if checkpointed.device.is_empty() {
             ciborium::into_writer(&device, &mut checkpointed.device.0).unwrap();
@@ -648,7 +658,8 @@ mod tests {
     #[test]
     fn cont_14_cont_21_devices_whose_checkpoint_does_not_hold_or_cannot_be_used_are_lost_for_a_reason() {
         type Change = fn(&mut Checkpointed, &mut DeviceCheckpoint);
-        let changes: [(&str, Change); 7] = [
+        let changes: [(&str, Change); 8] = [
+            ("the guest has reset the device since its checkpoint", |checkpointed, _| checkpointed.epoch = 4),
             ("the checkpoint is of vGPU b", |checkpointed, _| "b".clone_into(&mut checkpointed.vgpu)),
             ("the checkpoint has 0 queues, not 1", |checkpointed, _| checkpointed.rings.clear()),
             ("queue 0 has moved on since its checkpoint", |checkpointed, _| {
@@ -664,9 +675,9 @@ mod tests {
         let vgpu = vgpu();
         let lost = |files: BTreeMap<String, OwnedFd>| {
             let left = Left::of(files).unwrap();
-            let Recorded { shell, .. } = left.log.get(Key::Connection).unwrap();
+            let Recorded { shell, epoch, .. } = left.log.get(Key::Connection).unwrap();
             let ring = SavedRing { position: 2, repeated: vec![3], ..SavedRing::default() };
-            let why = overtaken(&vgpu.name, &left, &shell, &[ring]).err().expect("it is whole");
+            let why = overtaken(&vgpu.name, &left, (&shell, epoch), &[ring]).err().expect("it is whole");
             let arrived = arrive(&vgpu, left).unwrap();
             assert!(matches!(arrived.device.state, Becomes::Lost(_)), "{why}");
             assert_eq!(

@@ -174,9 +174,9 @@ impl Ledger {
         });
     }
 
-    /// Keeps a descriptor in place of the one that has this role.
-    pub fn keep(&self, role: &str, file: BorrowedFd<'_>) {
-        self.with(|written| written.keep(&self.vgpu, role, file));
+    /// Keeps a descriptor in place of the one that has this role. Whether that was done.
+    pub fn keep(&self, role: &str, file: BorrowedFd<'_>) -> bool {
+        self.with(|written| written.keep(&self.vgpu, role, file)).is_some()
     }
 
     /// Keeps these files of guest memory, and no others. Their roles, in their order.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::state;
 use crate::ids::GuestProcess;
 use crate::vgpu::state::overtake::overtake;
+use crate::vgpu::state::save::at_work;
 use crate::vgpu::state::saved::at_work::SavedAtWork;
 use crate::vgpu::state::saved::bytes::Bytes;
 
@@ -59,7 +60,7 @@ impl DeviceCheckpoint {
             fences.read_exact_at(&mut word, u64::from(fence) * PAGE_SIZE).ok()?;
             Some(u64::from_le_bytes(word))
         };
-        let lost = overtake(&mut state.session, &self.at_work, &engines, value);
+        let lost = overtake(&mut state.session, &self.at_work, &engines, value, at_work::now());
         let lost = lost.map_err(|error| error.to_string())?.into_iter().collect();
         let devices = state.session.processes.iter().filter(|process| process.device.is_some()).count();
         let state = state.encode().map_err(|error| error.to_string())?;

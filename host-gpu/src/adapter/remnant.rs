@@ -9,6 +9,7 @@ use campanile_protocol::engine::block;
 use campanile_protocol::engine::block::BLOCK_BYTES;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
+use campanile_protocol::handshake::power;
 
 use super::tables::QueuePlace;
 use crate::engine::words::load;
@@ -39,6 +40,12 @@ impl Remnant {
         Progress::from_word(load(&self.0, block::PROGRESS)).work
     }
 
+    /// Whether a user-mode queue was stopped by a fault, or the driver under it was lost: then its buffer ran in part, and was not put aside.
+    pub fn is_stopped(&self, queue: QueueIndex) -> bool {
+        let fault = load(&self.0, block::queue(u32::from(queue.get())) + block::QUEUE_FAULT);
+        fault != 0 || load(&self.0, block::POWER) == power::HUNG
+    }
+
     /// How far a user-mode queue is.
     pub fn queue_place(&self, queue: QueueIndex) -> QueuePlace {
         QueuePlace::of(&self.0, queue)
@@ -53,6 +60,7 @@ mod tests {
     use campanile_protocol::engine::block::QueueEntry;
     use campanile_protocol::engine::progress::Progress;
     use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::handshake::power;
 
     use super::Remnant;
     use crate::adapter::process::EngineProcess;
@@ -70,6 +78,17 @@ mod tests {
             assert_eq!((place.consumed, place.completed, place.is_saved), (7, 5, is_saved));
         }
         assert_eq!(remnant.work(), Work::Nothing);
+        let word = |place| engine.shared.word(place).unwrap();
+        for (place, stops) in [
+            (block::queue(u32::from(saved.get())) + block::QUEUE_FAULT, [false, true]),
+            (block::POWER, [true, true]),
+        ] {
+            assert_eq!([plain, saved].map(|queue| remnant.is_stopped(queue)), [false; 2]);
+            let before =
+                word(place).swap(if place == block::POWER { power::HUNG } else { 4 }, Ordering::Release);
+            assert_eq!([plain, saved].map(|queue| remnant.is_stopped(queue)), stops);
+            word(place).store(before, Ordering::Release);
+        }
         let progress = Progress { steps: 1, is_exempt: true, work: Work::UserQueue(plain.get()) };
         engine.shared.word(block::PROGRESS).unwrap().store(progress.word(), Ordering::Release);
         assert_eq!(remnant.work(), Work::UserQueue(plain.get()));

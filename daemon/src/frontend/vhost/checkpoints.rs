@@ -85,11 +85,16 @@ impl Checkpoints {
     }
 
     /// Writes the device, where that can be.
-    pub(super) fn write(&mut self, device: &mut dyn Device, rings: impl FnOnce() -> Vec<SavedRing>) {
+    pub(super) fn write(
+        &mut self,
+        device: &mut dyn Device,
+        epoch: u64,
+        rings: impl FnOnce() -> Vec<SavedRing>,
+    ) {
         let begun = Instant::now();
         self.standing = Standing::Tried;
         if let Some(at_work) = device.at_work() {
-            match self.put(at_work, rings()) {
+            match self.put(at_work, epoch, rings()) {
                 Ok(()) => {
                     self.standing = Standing::Holds;
                     self.counters.set_checkpoint_holds(true);
@@ -103,13 +108,17 @@ impl Checkpoints {
         self.next = paid + now.saturating_duration_since(begun) * SHARE;
     }
 
-    fn put(&mut self, AtWork { device, files }: AtWork, rings: Vec<SavedRing>) -> io::Result<()> {
-        let written = Checkpointed { vgpu: self.ledger.vgpu().to_owned(), rings, device: Bytes(device) };
+    fn put(&mut self, AtWork { device, files }: AtWork, epoch: u64, rings: Vec<SavedRing>) -> io::Result<()> {
+        let (vgpu, device) = (self.ledger.vgpu().to_owned(), Bytes(device));
+        let written = Checkpointed { vgpu, rings, epoch, device };
         let mut bytes = Vec::new();
         ciborium::into_writer(&written, &mut bytes).map_err(io::Error::other)?;
         for (role, file) in files {
             if !self.kept.get(&role).is_some_and(|kept| Arc::ptr_eq(kept, &file)) {
-                self.ledger.keep(&role, file.as_fd());
+                self.kept.remove(&role);
+                if !self.ledger.keep(&role, file.as_fd()) {
+                    return Err(io::Error::other(format!("{role} is not in the descriptor store")));
+                }
                 self.kept.insert(role, file);
             }
         }
@@ -196,7 +205,7 @@ mod tests {
         for index in 1..=2 {
             assert!(checkpoints.due().is_some() && !counters.checkpoint_holds());
             let ring = SavedRing { position: index, ..SavedRing::default() };
-            checkpoints.write(&mut device, || vec![ring.clone()]);
+            checkpoints.write(&mut device, 0, || vec![ring.clone()]);
             assert!(checkpoints.due().is_none() && counters.checkpoint_holds(), "it is as it is");
             let bytes = take(checkpoints.checkpoint.file()).unwrap().unwrap();
             let said: Checkpointed = ciborium::from_reader(bytes.as_slice()).unwrap();
@@ -204,7 +213,7 @@ mod tests {
                 (said.vgpu.as_str(), said.rings, said.device.0.as_slice()),
                 ("a", vec![ring], &b"a device"[..])
             );
-            checkpoints.write(&mut device, Vec::new);
+            checkpoints.write(&mut device, 0, Vec::new);
             checkpoints.forget();
             assert!(take(checkpoints.checkpoint.file()).unwrap().is_none(), "nothing holds any more");
         }
@@ -214,14 +223,14 @@ mod tests {
     fn cont_21_a_device_that_cannot_be_written_is_asked_again_when_something_has_happened_to_it() {
         let (mut checkpoints, counters) = checkpoints("a");
         let mut device = Written { device: None, ..written() };
-        checkpoints.write(&mut device, Vec::new);
+        checkpoints.write(&mut device, 0, Vec::new);
         assert_eq!((checkpoints.due(), device.asked), (None, 1));
         assert!(take(checkpoints.checkpoint.file()).unwrap().is_none() && !counters.checkpoint_holds());
         checkpoints.forget();
         assert!(checkpoints.due().is_some());
         // One that is too large is none.
         device.device = Some(vec![0; crate::ledger::checkpoint::MAX_BYTES + 1]);
-        checkpoints.write(&mut device, Vec::new);
+        checkpoints.write(&mut device, 0, Vec::new);
         assert!(checkpoints.due().is_none() && take(checkpoints.checkpoint.file()).unwrap().is_none());
     }
 
@@ -230,7 +239,7 @@ mod tests {
         let (mut checkpoints, _) = checkpoints("a");
         let mut device = Written { takes: Duration::from_millis(10), ..written() };
         let begun = Instant::now();
-        checkpoints.write(&mut device, Vec::new);
+        checkpoints.write(&mut device, 0, Vec::new);
         checkpoints.forget();
         assert!(checkpoints.next >= begun + Duration::from_millis(10) * (SHARE - 1) - super::BURST);
         assert!(checkpoints.due().is_some_and(|left| !left.is_zero()));
@@ -251,12 +260,12 @@ mod tests {
         };
         stored();
         for expected in [1, 0] {
-            checkpoints.write(&mut device, Vec::new);
+            checkpoints.write(&mut device, 0, Vec::new);
             checkpoints.forget();
             assert_eq!(stored(), expected);
         }
         device.files[0].1 = Arc::new(tempfile::tempfile().unwrap());
-        checkpoints.write(&mut device, Vec::new);
+        checkpoints.write(&mut device, 0, Vec::new);
         assert_eq!(stored(), 1, "another engine has another block");
     }
 }

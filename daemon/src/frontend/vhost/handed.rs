@@ -81,6 +81,9 @@ pub struct Recorded {
     pub shell: HandedShell,
     /// The role of each region's file in the store.
     pub memory: Vec<String>,
+    /// Resets of the device before.
+    #[serde(default)]
+    pub epoch: u64,
 }
 
 /// A connection whose device is at work, as it is written now and then for a daemon that is started after this one was killed.
@@ -90,6 +93,8 @@ pub struct Checkpointed {
     pub vgpu: String,
     /// What is in flight in each ring.
     pub rings: Vec<SavedRing>,
+    /// Resets of the device before.
+    pub epoch: u64,
     /// The device, as it says it.
     pub device: Bytes,
 }

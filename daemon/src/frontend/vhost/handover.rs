@@ -197,7 +197,7 @@ impl Session {
         let Some(memory) = ledger.keep_memory(&files) else { return };
         let rings = self.shared.rings.iter().map(|ring| ring.lock().placed()).collect();
         let shell = self.shell(&negotiated, Vec::new(), rings, None);
-        ledger.put(Key::Connection, &Recorded { shell, memory });
+        ledger.put(Key::Connection, &Recorded { shell, memory, epoch: negotiated.epoch });
     }
 
     /// Whether the front-end shows the window; waits for an answer that is under way.

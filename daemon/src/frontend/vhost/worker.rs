@@ -143,6 +143,13 @@ impl Worker {
 
     /// Works until the mailbox says exit, or memory of the front-end turns out not to be there.
     pub(super) fn run(&mut self) -> Result<(), WorkerEnd> {
+        let ended = self.work();
+        // Before anything of the device ends.
+        self.checkpoints = None;
+        ended
+    }
+
+    fn work(&mut self) -> Result<(), WorkerEnd> {
         let poller = self.shared.poller.clone();
         poller.add(self.shared.mailbox.bell(), Token::Bell.data(), Events::EPOLLIN)?;
         if let Some(fd) = self.device.event_fd() {
@@ -209,7 +216,9 @@ impl Worker {
             && let Some(checkpoints) = &mut self.checkpoints
         {
             let rings = &self.shared.rings;
-            checkpoints.write(&mut *self.device, || rings.iter().map(|ring| ring.lock().save()).collect());
+            checkpoints.write(&mut *self.device, self.epoch, || {
+                rings.iter().map(|ring| ring.lock().save()).collect()
+            });
         }
     }
 

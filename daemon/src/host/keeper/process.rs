@@ -75,6 +75,10 @@ pub(super) fn ended() -> io::Result<Option<(Pid, WaitStatus)>> {
 /// a VM when this returns. `children` is readable when one has ended.
 pub(super) fn end_children(children: &UnixStream) -> io::Result<()> {
     let until = Instant::now() + GRACE;
+    // The successor of an upgrade that this process was not told of would serve what the next daemon does.
+    for child in listed_children()?.into_iter().filter(|child| !is_engine(*child)) {
+        let _gone = kill_process(child, Signal::KILL);
+    }
     loop {
         // First, so that none that ends after the look is missed.
         drain(children);
@@ -108,6 +112,12 @@ fn kill_children() -> io::Result<()> {
             Err(errno) => return Err(errno.into()),
         }
     }
+}
+
+/// Whether a process is one that the daemon has started as an engine.
+fn is_engine(process: Pid) -> bool {
+    let line = fs::read(format!("/proc/{}/cmdline", process.as_raw_nonzero()));
+    line.is_ok_and(|line| line == b"campanile\0engine\0")
 }
 
 fn listed_children() -> io::Result<Vec<Pid>> {

@@ -3,6 +3,7 @@
 //! | engine, when it ended | its user-mode queues | the process whose work it ran |
 //! |---|---|---|
 //! | had put all aside | go on from where they are | — |
+//! | had stopped a queue at a fault, or lost its driver | the others go on from where they are | its device is lost |
 //! | was killed within a buffer | the others go on from where they are | its device is lost: a buffer that ran half is not to run again |
 //!
 //! Kernel-mode buffers that an engine had are known to have been run or not by a session alone: the devices of their processes are lost.
@@ -34,8 +35,8 @@ pub enum OvertakeError {
     Doorbell(GuestProcess, u32),
 }
 
-/// Brings a state up to date by what engines have left, each by its place, and by the values of native fences. The guest processes whose devices
-/// are to be lost.
+/// Brings a state up to date by what engines have left, each by its place, and by the values of native fences, `now` by the host's clock in milliseconds.
+/// The guest processes whose devices are to be lost.
 ///
 /// # Errors
 /// Something is missing, or does not fit: nothing is known of the session then.
@@ -44,6 +45,7 @@ pub fn overtake(
     at_work: &SavedAtWork,
     engines: &BTreeMap<u32, Remnant>,
     value: impl Fn(u32) -> Option<u64>,
+    now: u64,
 ) -> Result<BTreeSet<GuestProcess>, OvertakeError> {
     let mut lost: BTreeSet<GuestProcess> = at_work.interrupted.iter().copied().collect();
     for place in &at_work.engines {
@@ -66,13 +68,24 @@ pub fn overtake(
         let place = usize::try_from(*doorbell).unwrap_or(usize::MAX);
         let found = doorbells.as_mut().and_then(|doorbells| doorbells.get_mut(place)?.1.as_mut());
         let found = found.ok_or(OvertakeError::Doorbell(*process, *doorbell))?;
-        let at = engine.queue_place(QueueIndex::new(*queue));
+        let queue = QueueIndex::new(*queue);
+        if engine.is_stopped(queue) {
+            lost.insert(*process);
+        }
+        let at = engine.queue_place(queue);
         found.place = Some(SavedQueuePlace {
             consumed: at.consumed,
             completed: at.completed,
             is_saved: at.is_saved,
             progress: None,
         });
+    }
+    // What counts for a while has been there for longer.
+    let passed = now.saturating_sub(at_work.taken);
+    let of_processes = saved.processes.iter_mut().flat_map(|process| &mut process.offences);
+    let of_engines = saved.engines.iter_mut().flat_map(|engine| &mut engine.resets);
+    for age in of_processes.chain(of_engines).chain(&mut saved.adapter_resets) {
+        *age = age.saturating_add(passed);
     }
     for fence in &mut saved.fences {
         fence.3 = value(fence.0).ok_or(OvertakeError::Fence(fence.0))?;
@@ -140,8 +153,13 @@ mod tests {
         for (word, value) in words {
             store(&session_at_work, COPY, block::queue(u32::from(watch.3)) + word, value);
         }
-        let lost =
-            overtake(&mut state, &at_work, &remnants(&session_at_work), |fence| Some(u64::from(fence) + 900));
+        let lost = overtake(
+            &mut state,
+            &at_work,
+            &remnants(&session_at_work),
+            |fence| Some(u64::from(fence) + 900),
+            0,
+        );
         assert_eq!(lost, Ok(BTreeSet::new()), "all was put aside");
         let after: Vec<_> = at_work.queues.iter().map(|watch| place(&state, watch)).collect();
         for ((watched, before), after) in at_work.queues.iter().zip(before).zip(after) {
@@ -173,7 +191,7 @@ mod tests {
         let after = |work: Work| {
             store_progress(&session_at_work, work);
             let mut state = state.clone();
-            overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0))
+            overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0), 0)
         };
         assert_eq!(after(Work::UserQueue(watch.3)), Ok([watch.0].into()));
         for of_no_device in [Work::UserQueue(1000), Work::HwQueue] {
@@ -201,7 +219,7 @@ mod tests {
         assert!(orders.is_sorted() && orders[0] == first.order, "{orders:?}");
         // It may have been at work on it.
         store_progress(&session_at_work, Work::HwQueue);
-        let lost = overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0));
+        let lost = overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0), 0);
         assert_eq!(lost, Ok([OWNER].into()));
         let mut next = session(&Arc::new(config()));
         next.restore(&state).unwrap();
@@ -220,7 +238,7 @@ mod tests {
         let (state, at_work) = save_at_work(&session_at_work).unwrap();
         let (all, first) = (remnants(&session_at_work), at_work.queues[0]);
         let refused = |at_work: &SavedAtWork, engines: &BTreeMap<u32, Remnant>, value: Option<u64>| {
-            overtake(&mut state.clone(), at_work, engines, |_| value).unwrap_err()
+            overtake(&mut state.clone(), at_work, engines, |_| value, 0).unwrap_err()
         };
         let missing = refused(&at_work, &BTreeMap::new(), Some(0));
         assert_eq!(missing, OvertakeError::Block(at_work.engines[0]));
@@ -235,7 +253,7 @@ mod tests {
         assert_eq!(refused(&other, &all, Some(0)), OvertakeError::Block(77));
         // A queue that no block has says that it is at its beginning, as any engine could say.
         other.queues[0] = SavedWatch(first.0, first.1, first.2, QueueIndex::new(u16::MAX).get());
-        assert!(overtake(&mut state.clone(), &other, &all, |_| Some(0)).is_ok());
+        assert!(overtake(&mut state.clone(), &other, &all, |_| Some(0), 0).is_ok());
     }
 
     #[test]

@@ -14,9 +14,14 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 
+use rustix::time::ClockId;
+use rustix::time::clock_gettime;
+
 use super::snapshot::SaveError;
 use super::snapshot::Saver;
 use crate::ids::GuestProcess;
+use crate::vgpu::engines::slot::EngineSlot;
+use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::at_work::SavedAtWork;
@@ -32,7 +37,25 @@ pub fn save_at_work(session: &Session) -> Result<(SavedSession, SavedAtWork), Sa
     }
     let saver = Saver::of(session);
     saver.check_settled()?;
+    let is_starting = |slot: &EngineSlot| slot.hears() && !slot.has_begun();
+    // What the one before it has half done is for it to make up for, in the same block.
+    if session.vm.engines.iter().any(is_starting) {
+        return Err(SaveError::NotSettled("the start of an engine"));
+    }
+    // Buffers that engines have, and those behind them, are one queue in a state.
+    let with_engines: usize = session.vm.engines.iter().map(|slot| slot.in_flight.len()).sum();
+    let devices = session.vm.objects.processes.values().filter_map(|process| process.device.as_ref());
+    let mut contexts = devices.flat_map(|device| device.contexts.iter());
+    if contexts.any(|(_, context)| context.software_queue.len() + with_engines > MAX_SOFTWARE_QUEUE) {
+        return Err(SaveError::NotSettled("a full queue"));
+    }
     Ok((saver.collect()?, watched(session)))
+}
+
+/// Milliseconds of the host since it was started.
+pub fn now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    u64::try_from(now.tv_sec * 1000 + now.tv_nsec / 1_000_000).unwrap_or(0)
 }
 
 /// The shared block of each engine that has one, by its place.
@@ -61,6 +84,7 @@ fn watched(session: &Session) -> SavedAtWork {
     let interrupted: BTreeSet<GuestProcess> =
         with_engines.filter_map(|flight| Some(flight.owner.as_ref()?.0)).collect();
     SavedAtWork {
+        taken: now(),
         engines: blocks(session).map(|(place, _)| place).collect(),
         queues,
         interrupted: interrupted.into_iter().collect(),

@@ -14,6 +14,8 @@ pub struct SavedWatch(pub GuestProcess, pub u32, pub u32, pub u16);
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SavedAtWork {
+    /// When it was taken, milliseconds of the host since it was started (CLOCK_BOOTTIME): ages in the state are those of then.
+    pub taken: u64,
     /// Places of the engines that have a block.
     pub engines: Vec<u32>,
     /// The queues that they have.
