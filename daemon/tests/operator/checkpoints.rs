@@ -28,6 +28,7 @@ use crate::served::NEVER;
 use crate::served::until;
 
 const BYTES: u64 = 4096;
+const SIZE: usize = 4096;
 
 /// Adds one to each word, and takes its time for that.
 const COUNT: &str = "
@@ -80,7 +81,7 @@ fn open(vm: &Arc<LoopbackVm>) -> Device {
 }
 
 fn words(buffer: &Buffer) -> Vec<u32> {
-    let mut bytes = [0; BYTES as usize];
+    let mut bytes = [0; SIZE];
     buffer.read(0, &mut bytes).unwrap();
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
 }
@@ -107,7 +108,7 @@ fn cont_21_devices_go_on_with_all_they_have_where_a_daemon_is_killed_that_is_ask
             let (still, filled) =
                 (device.create_buffer(BYTES).unwrap(), device.create_buffer(BYTES).unwrap());
             let guests = device.create_guest_buffer(BYTES).unwrap();
-            still.write(0, &[7; BYTES as usize]).unwrap();
+            still.write(0, &[7; SIZE]).unwrap();
             let context = device.create_context(Node::Copy).unwrap();
             let mut queue = context.create_user_queue(&QueueOptions::default()).unwrap();
             put(&mut queue, &filled, 1);
