@@ -108,6 +108,7 @@ mod tests {
     use super::overtake;
     use crate::ids::GuestProcess;
     use crate::vgpu::objects::process::Device;
+    use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;
     use crate::vgpu::session::Session;
     use crate::vgpu::state::save::at_work::blocks;
     use crate::vgpu::state::save::at_work::save_at_work;
@@ -115,6 +116,7 @@ mod tests {
     use crate::vgpu::state::saved::SavedSession;
     use crate::vgpu::state::saved::at_work::SavedAtWork;
     use crate::vgpu::state::saved::at_work::SavedWatch;
+    use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::config;
@@ -233,6 +235,29 @@ mod tests {
     }
 
     #[test]
+    fn cont_21_what_counts_for_a_while_is_older_by_the_time_since_the_state_was_taken() {
+        let session_at_work = restored(startable());
+        let (mut state, mut at_work) = save_at_work(&session_at_work).unwrap();
+        at_work.taken = 1000;
+        state.adapter_resets = vec![1];
+        state.processes[0].offences = vec![2];
+        state.engines[0].resets = vec![3];
+        assert!(overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0), 1500).is_ok());
+        let ages = [&state.adapter_resets, &state.processes[0].offences, &state.engines[0].resets];
+        assert_eq!(ages, [&vec![501], &vec![502], &vec![503]]);
+    }
+
+    #[test]
+    fn cont_21_a_queue_that_an_engine_had_stopped_at_a_fault_costs_its_device() {
+        let session_at_work = restored(startable());
+        let (mut state, at_work) = save_at_work(&session_at_work).unwrap();
+        let watch = *at_work.queues.iter().find(|watch| watch.2 as usize == COPY.index()).unwrap();
+        store(&session_at_work, COPY, block::queue(u32::from(watch.3)) + block::QUEUE_FAULT, 1);
+        let lost = overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0), 0);
+        assert_eq!(lost, Ok([watch.0].into()));
+    }
+
+    #[test]
     fn cont_14_a_state_to_which_something_is_missing_or_does_not_fit_is_refused_by_what_it_is() {
         let session_at_work = restored(startable());
         let (state, at_work) = save_at_work(&session_at_work).unwrap();
@@ -265,6 +290,13 @@ mod tests {
         assert_eq!(save_at_work(&session_at_work).unwrap_err(), SaveError::NotSettled("an eviction"));
         session_at_work.vm.memory.allocations.get_mut(id).unwrap().is_moving = false;
         assert!(save_at_work(&session_at_work).is_ok());
+        let buffer = take_buffer(&mut session_at_work);
+        let full = vec![buffer; MAX_SOFTWARE_QUEUE];
+        device(&mut session_at_work, OWNER).contexts.get_mut(CONTEXT).unwrap().software_queue = full.into();
+        assert!(save_at_work(&session_at_work).is_ok());
+        give(&mut session_at_work, Some((OWNER, buffer)));
+        assert_eq!(save_at_work(&session_at_work).unwrap_err(), SaveError::NotSettled("a full queue"));
+        session_at_work.vm.engines[COPY.index()].in_flight.clear();
         assert!(session_at_work.freeze());
         assert_eq!(save_at_work(&session_at_work).unwrap_err(), SaveError::NotSettled("a standstill"));
     }
