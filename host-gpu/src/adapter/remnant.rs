@@ -7,15 +7,35 @@ use std::io;
 
 use campanile_protocol::engine::block;
 use campanile_protocol::engine::block::BLOCK_BYTES;
+use campanile_protocol::engine::hw_queue;
+use campanile_protocol::engine::hw_queue::HwResult;
+use campanile_protocol::engine::hw_queue::HwSubmission;
 use campanile_protocol::engine::progress::Progress;
 use campanile_protocol::engine::progress::Work;
 use campanile_protocol::handshake::power;
+use zerocopy::FromBytes;
+use zerocopy::IntoBytes;
 
 use super::tables::QueuePlace;
+use crate::engine::save_area;
 use crate::engine::words::load;
 use crate::ids::QueueIndex;
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
+
+/// What has become of a kernel-mode buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BufferEnd {
+    /// It was run, and its progress fence has its value.
+    Done,
+    /// It is to be run.
+    Left {
+        /// From where the save area of its context says.
+        is_saved: bool,
+    },
+    /// It faulted, ran in part, or the engine does not say.
+    Unknown,
+}
 
 /// The block of an engine that has ended.
 #[derive(Debug)]
@@ -44,6 +64,40 @@ impl Remnant {
     pub fn is_stopped(&self, queue: QueueIndex) -> bool {
         let fault = load(&self.0, block::queue(u32::from(queue.get())) + block::QUEUE_FAULT);
         fault != 0 || load(&self.0, block::POWER) == power::HUNG
+    }
+
+    /// What has become of a kernel-mode buffer, with this fence id, that was given to it before `behind` others, which are the last.
+    pub fn buffer(&self, fence_id: u64, behind: u64) -> BufferEnd {
+        let [submitted, completed] =
+            [block::HW_QUEUE_SUBMITTED, block::HW_QUEUE_COMPLETED].map(|word| load(&self.0, word));
+        let Some(count) = submitted.checked_sub(behind).and_then(|count| count.checked_sub(1)) else {
+            return BufferEnd::Unknown;
+        };
+        let slot = hw_queue::slot(count);
+        if self.read::<HwSubmission>(slot).is_none_or(|given| given.fence_id != fence_id) {
+            return BufferEnd::Unknown;
+        }
+        if count < completed {
+            let result = self.read::<HwResult>(slot + hw_queue::RESULT);
+            return match result.filter(|result| result.fence_id == fence_id) {
+                Some(result) if result.is_handed_back() => BufferEnd::Left { is_saved: result.is_saved != 0 },
+                Some(result) if result.fault == 0 => BufferEnd::Done,
+                _ => BufferEnd::Unknown,
+            };
+        }
+        let was_run = count == completed && self.work() == Work::HwQueue;
+        if was_run || load(&self.0, block::POWER) == power::HUNG {
+            return BufferEnd::Unknown;
+        }
+        let is_saved = count == completed && save_area::is_saved(&self.0, block::HW_QUEUE_SAVED, count);
+        BufferEnd::Left { is_saved }
+    }
+
+    fn read<T: FromBytes + IntoBytes + Default>(&self, at: u64) -> Option<T> {
+        let mut read = T::default();
+        let bytes = read.as_mut_bytes();
+        self.0.slice(at, bytes.len() as u64)?.copy_to(bytes);
+        Some(read)
     }
 
     /// How far a user-mode queue is.

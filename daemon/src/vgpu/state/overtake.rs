@@ -6,18 +6,26 @@
 //! | had stopped a queue at a fault, or lost its driver | the others go on from where they are | its device is lost |
 //! | was killed within a buffer | the others go on from where they are | its device is lost: a buffer that ran half is not to run again |
 //!
-//! Kernel-mode buffers that an engine had are known to have been run or not by a session alone: the devices of their processes are lost.
+//! | kernel-mode buffer that the engine had | in the state |
+//! |---|---|
+//! | was run | its place on its timeline has ended, its fence id is completed |
+//! | was put aside, handed back, or not begun | the first of its context still |
+//! | faulted, ran in part, or the engine does not say | the device of its process is lost |
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use campanile_host_gpu::adapter::remnant::BufferEnd;
 use campanile_host_gpu::adapter::remnant::Remnant;
 use campanile_host_gpu::ids::QueueIndex;
 use campanile_protocol::engine::progress::Work;
 
 use super::saved::SavedSession;
 use super::saved::at_work::SavedAtWork;
+use super::saved::at_work::SavedFlight;
 use super::saved::at_work::SavedWatch;
+use super::saved::process::SavedBuffer;
+use super::saved::process::SavedProcess;
 use super::saved::process::SavedQueuePlace;
 use crate::ids::GuestProcess;
 
@@ -33,6 +41,9 @@ pub enum OvertakeError {
     /// The queue of a doorbell that there is not.
     #[error("process {0} has no doorbell {1}")]
     Doorbell(GuestProcess, u32),
+    /// A kernel-mode buffer that is not in the state.
+    #[error("process {0} has no buffer {1} that engine {2} had")]
+    Buffer(GuestProcess, u64, u32),
 }
 
 /// Brings a state up to date by what engines have left, each by its place, and by the values of native fences, `now` by the host's clock in milliseconds.
@@ -47,11 +58,11 @@ pub fn overtake(
     value: impl Fn(u32) -> Option<u64>,
     now: u64,
 ) -> Result<BTreeSet<GuestProcess>, OvertakeError> {
-    let mut lost: BTreeSet<GuestProcess> = at_work.interrupted.iter().copied().collect();
+    let mut lost = BTreeSet::new();
     for place in &at_work.engines {
         let engine = engines.get(place).ok_or(OvertakeError::Block(*place))?;
         match engine.work() {
-            // Whose kernel-mode buffer it was, is among these.
+            // Of a kernel-mode buffer, see below.
             Work::Nothing | Work::HwQueue => {}
             // One that the state does not have is of a device that was lost before.
             Work::UserQueue(queue) => {
@@ -80,6 +91,12 @@ pub fn overtake(
             progress: None,
         });
     }
+    for (index, flight) in at_work.flights.iter().enumerate() {
+        let rest = at_work.flights.get(index + 1..).unwrap_or_default();
+        let behind = rest.iter().filter(|other| other.0 == flight.0).count() as u64;
+        let engine = engines.get(&flight.0).ok_or(OvertakeError::Block(flight.0))?;
+        lost.extend(land(saved, flight, engine.buffer(flight.1, behind))?);
+    }
     // What counts for a while has been there for longer.
     let passed = now.saturating_sub(at_work.taken);
     let of_processes = saved.processes.iter_mut().flat_map(|process| &mut process.offences);
@@ -93,6 +110,50 @@ pub fn overtake(
     Ok(lost)
 }
 
+/// Brings a state up to date by what has become of a kernel-mode buffer. The process whose device is lost by that.
+fn land(
+    saved: &mut SavedSession,
+    &SavedFlight(engine, fence_id, order, owner): &SavedFlight,
+    end: BufferEnd,
+) -> Result<Option<GuestProcess>, OvertakeError> {
+    if end == BufferEnd::Done
+        && let Some(engine) = saved.engines.get_mut(usize::try_from(engine).unwrap_or(usize::MAX))
+    {
+        engine.completed = engine.completed.max(fence_id);
+    }
+    // Of a device that has ended nothing is in the state.
+    let Some((of, context)) = owner else { return Ok(None) };
+    if end == BufferEnd::Unknown {
+        return Ok(Some(of));
+    }
+    let missing = || OvertakeError::Buffer(of, order, engine);
+    let process = saved.processes.iter_mut().find(|process| process.context == of).ok_or_else(missing)?;
+    let buffers = buffers(process, context).ok_or_else(missing)?;
+    let place = buffers.iter().position(|buffer| buffer.order == order).ok_or_else(missing)?;
+    if let BufferEnd::Left { is_saved } = end {
+        let buffer = buffers.get_mut(place).ok_or_else(missing)?;
+        (buffer.is_resubmitted, buffer.is_saved) = (true, buffer.is_saved || is_saved);
+        return Ok(None);
+    }
+    let done = buffers.remove(place);
+    let Some(timeline) = process.timelines.iter_mut().find(|timeline| timeline.ring == done.ring) else {
+        return Ok(None);
+    };
+    timeline.open.retain(|item| Some(*item) != done.item);
+    let oldest = timeline.open.iter().min().copied();
+    let due = timeline.fences.iter().take_while(|(behind, _)| oldest.is_none_or(|oldest| oldest > *behind));
+    let due = due.count();
+    saved.due.extend(timeline.fences.drain(..due).map(|(_, token)| (token, 0)));
+    Ok(None)
+}
+
+/// The kernel-mode buffers of the context in this place of a process.
+fn buffers(process: &mut SavedProcess, context: u32) -> Option<&mut Vec<SavedBuffer>> {
+    let contexts = &mut process.device.as_mut()?.contexts.0;
+    let (_, context) = contexts.get_mut(usize::try_from(context).ok()?)?;
+    Some(&mut context.as_mut()?.buffers)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -102,11 +163,15 @@ mod tests {
     use campanile_host_gpu::adapter::remnant::Remnant;
     use campanile_host_gpu::ids::QueueIndex;
     use campanile_protocol::engine::block;
+    use campanile_protocol::engine::hw_queue::HW_BLOCKED;
+    use campanile_protocol::engine::hw_queue::HwResult;
     use campanile_protocol::engine::progress::Work;
+    use campanile_protocol::handshake::power;
 
     use super::OvertakeError;
     use super::overtake;
     use crate::ids::GuestProcess;
+    use crate::vgpu::objects::process::Buffer;
     use crate::vgpu::objects::process::Device;
     use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;
     use crate::vgpu::session::Session;
@@ -116,11 +181,14 @@ mod tests {
     use crate::vgpu::state::saved::SavedSession;
     use crate::vgpu::state::saved::at_work::SavedAtWork;
     use crate::vgpu::state::saved::at_work::SavedWatch;
+    use crate::vgpu::state::saved::process::SavedTimeline;
     use crate::vgpu::testing::CONTEXT;
     use crate::vgpu::testing::COPY;
     use crate::vgpu::testing::OWNER;
     use crate::vgpu::testing::config;
     use crate::vgpu::testing::device;
+    use crate::vgpu::testing::end;
+    use crate::vgpu::testing::end_with;
     use crate::vgpu::testing::give;
     use crate::vgpu::testing::restored;
     use crate::vgpu::testing::session;
@@ -208,30 +276,107 @@ mod tests {
         }
     }
 
-    #[test]
-    fn cont_21_kernel_mode_work_that_an_engine_had_costs_its_device_and_is_in_the_state_in_its_order() {
-        let mut session_at_work = restored(startable());
-        let first = take_buffer(&mut session_at_work);
-        give(&mut session_at_work, Some((OWNER, first)));
-        let (mut state, at_work) = save_at_work(&session_at_work).unwrap();
-        assert_eq!(at_work.interrupted, [OWNER]);
+    /// Buffers of the context that [`give`] gives buffers of: their places in the order, whether they are half run, and were with an engine.
+    fn queued(state: &SavedSession) -> Vec<(u64, bool, bool)> {
         let owner = state.processes.iter().find(|process| process.context == OWNER).unwrap();
-        let buffers = &owner.device.as_ref().unwrap().contexts.0[0].1.as_ref().unwrap().buffers;
-        let orders: Vec<u64> = buffers.iter().map(|buffer| buffer.order).collect();
-        assert!(orders.is_sorted() && orders[0] == first.order, "{orders:?}");
-        // It may have been at work on it.
+        let context = owner.device.as_ref().unwrap().contexts.0[0].1.as_ref().unwrap();
+        context.buffers.iter().map(|buffer| (buffer.order, buffer.is_saved, buffer.is_resubmitted)).collect()
+    }
+
+    /// A session whose engine has two buffers of a context that has two more, taken so, and the ids of the two.
+    fn with_two() -> (Session, SavedSession, SavedAtWork, [u64; 2]) {
+        let mut session = restored(startable());
+        let ids = [(); 2].map(|()| {
+            let buffer = Buffer { is_saved: false, is_resubmitted: false, ..take_buffer(&mut session) };
+            give(&mut session, Some((OWNER, buffer)))
+        });
+        let (state, at_work) = save_at_work(&session).unwrap();
+        assert_eq!(queued(&state).iter().map(|buffer| buffer.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        (session, state, at_work, ids)
+    }
+
+    #[test]
+    fn cont_21_a_kernel_mode_buffer_that_was_run_is_not_run_again_and_the_next_daemon_answers_what_waits_for_it() {
+        let (session_at_work, mut state, at_work, ids) = with_two();
+        let owner = state.processes.iter().position(|process| process.context == OWNER).unwrap();
+        let process = &mut state.processes[owner];
+        let first = &mut process.device.as_mut().unwrap().contexts.0[0].1.as_mut().unwrap().buffers[0];
+        (first.ring, first.item) = (9, Some(900));
+        process.timelines.push(SavedTimeline {
+            ring: 9,
+            next: 901,
+            open: vec![900, 901],
+            fences: vec![(899, 7776), (900, 7777), (901, 7778)],
+        });
+        let before = state.due.len();
+        end(&session_at_work, 0, ids[0], 0);
+        let lost = overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0), 0);
+        assert_eq!(lost, Ok(BTreeSet::new()));
+        assert_eq!(
+            queued(&state),
+            [(2, false, true), (3, false, false), (4, false, false)],
+            "the one behind it was not begun"
+        );
+        assert_eq!(state.engines[COPY.index()].completed, ids[0]);
+        let timeline = state.processes[owner].timelines.last().unwrap();
+        assert_eq!((&timeline.open, &timeline.fences), (&vec![901], &vec![(901, 7778)]));
+        assert_eq!(state.due[before..], [(7776, 0), (7777, 0)], "each stands behind nothing that is open");
+    }
+
+    #[test]
+    fn cont_21_kernel_mode_buffers_that_were_put_aside_or_handed_back_are_the_first_again_from_where_they_are() {
+        for (is_handed_back, is_saved) in [(true, true), (true, false), (false, true), (false, false)] {
+            let (session_at_work, mut state, at_work, ids) = with_two();
+            if is_handed_back {
+                let is_saved = u32::from(is_saved);
+                let result = HwResult { fence_id: ids[0], fault: HW_BLOCKED, is_saved, ..HwResult::default() };
+                end_with(&session_at_work, 0, result);
+            } else if is_saved {
+                store(&session_at_work, COPY, block::HW_QUEUE_SAVED, 1);
+            }
+            let lost = overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0), 0);
+            assert_eq!(lost, Ok(BTreeSet::new()));
+            assert_eq!(queued(&state)[..2], [(1, is_saved, true), (2, false, true)]);
+            let completed = session_at_work.vm.engines[COPY.index()].fences.completed();
+            assert_eq!(state.engines[COPY.index()].completed, completed);
+            let mut next = session(&Arc::new(config()));
+            next.restore(&state).unwrap();
+        }
+    }
+
+    #[test]
+    fn cont_21_a_kernel_mode_buffer_that_ran_in_part_or_faulted_or_that_an_engine_lies_about_costs_its_device() {
+        let cases: [fn(&Session, [u64; 2]); 5] = [
+            |session, _| store_progress(session, Work::HwQueue),
+            |session, ids| end(session, 0, ids[0], 4),
+            // The result of another one, and a block of which the buffer is another.
+            |session, ids| end(session, 0, ids[0] + 7, 0),
+            |session, _| store(session, COPY, block::HW_QUEUE_SUBMITTED, 1),
+            |session, _| store(session, COPY, block::POWER, power::HUNG),
+        ];
+        for (case, change) in cases.into_iter().enumerate() {
+            let (session_at_work, mut state, at_work, ids) = with_two();
+            change(&session_at_work, ids);
+            let lost = overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0), 0);
+            assert_eq!(lost, Ok([OWNER].into()), "case {case}");
+            let mut next = session(&Arc::new(config()));
+            next.restore(&state).unwrap();
+            next.recovery().lose_interrupted(&[OWNER]);
+            let device = device(&mut next, OWNER);
+            assert!(!device.is_active());
+            let mut contexts = device.contexts.iter();
+            assert!(contexts.all(|(_, context)| context.software_queue.is_empty()), "none is run again");
+        }
+    }
+
+    #[test]
+    fn cont_21_the_second_of_two_kernel_mode_buffers_is_not_the_one_that_an_engine_ran() {
+        let (session_at_work, mut state, at_work, ids) = with_two();
+        end(&session_at_work, 0, ids[0], 0);
         store_progress(&session_at_work, Work::HwQueue);
         let lost = overtake(&mut state, &at_work, &remnants(&session_at_work), |_| Some(0), 0);
-        assert_eq!(lost, Ok([OWNER].into()));
-        let mut next = session(&Arc::new(config()));
-        next.restore(&state).unwrap();
-        next.recovery().lose_interrupted(&[OWNER]);
-        let device = device(&mut next, OWNER);
-        assert!(!device.is_active());
-        assert!(
-            device.contexts.iter().all(|(_, context)| context.software_queue.is_empty()),
-            "none is run again"
-        );
+        assert_eq!(lost, Ok([OWNER].into()), "it was begun");
+        assert_eq!(queued(&state)[0].0, 2, "and the first was run");
     }
 
     #[test]
@@ -276,6 +421,14 @@ mod tests {
         let mut other = at_work.clone();
         other.queues[0].2 = 77;
         assert_eq!(refused(&other, &all, Some(0)), OvertakeError::Block(77));
+        let mut session_at_work = session_at_work;
+        let buffer = take_buffer(&mut session_at_work);
+        give(&mut session_at_work, Some((OWNER, buffer)));
+        let (state, mut at_work) = save_at_work(&session_at_work).unwrap();
+        at_work.flights[0].2 = 99;
+        let landed = overtake(&mut state.clone(), &at_work, &remnants(&session_at_work), |_| Some(0), 0);
+        let engine = u32::try_from(COPY.index()).unwrap();
+        assert_eq!(landed.unwrap_err(), OvertakeError::Buffer(OWNER, 99, engine));
         // A queue that no block has says that it is at its beginning, as any engine could say.
         other.queues[0] = SavedWatch(first.0, first.1, first.2, QueueIndex::new(u16::MAX).get());
         assert!(overtake(&mut state.clone(), &other, &all, |_| Some(0), 0).is_ok());

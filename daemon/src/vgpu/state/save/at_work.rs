@@ -7,10 +7,9 @@
 //!                                   state, as it was when the last engine had ended ──restore──▶ session
 //! ```
 //!
-//! What engines change without the session is in their blocks, and nowhere else: how far user-mode queues are. So is what they ran. Whatever else
-//! changes, the session has changed, and what was taken before counts no more.
+//! What engines change without the session is in their blocks, and nowhere else: how far user-mode queues are, and what has become of kernel-mode
+//! buffers. So is what they ran. Whatever else changes, the session has changed, and what was taken before counts no more.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -19,12 +18,12 @@ use rustix::time::clock_gettime;
 
 use super::snapshot::SaveError;
 use super::snapshot::Saver;
-use crate::ids::GuestProcess;
 use crate::vgpu::engines::slot::EngineSlot;
 use crate::vgpu::objects::process::MAX_SOFTWARE_QUEUE;
 use crate::vgpu::session::Session;
 use crate::vgpu::state::saved::SavedSession;
 use crate::vgpu::state::saved::at_work::SavedAtWork;
+use crate::vgpu::state::saved::at_work::SavedFlight;
 use crate::vgpu::state::saved::at_work::SavedWatch;
 
 /// The session as it is, while engines run, and what of it they change. Nothing stops for that.
@@ -80,13 +79,17 @@ fn watched(session: &Session) -> SavedAtWork {
         });
         queues.extend(known);
     }
-    let with_engines = session.vm.engines.iter().flat_map(|slot| &slot.in_flight);
-    let interrupted: BTreeSet<GuestProcess> =
-        with_engines.filter_map(|flight| Some(flight.owner.as_ref()?.0)).collect();
+    let flights = (0..).zip(session.vm.engines.iter()).flat_map(|(engine, slot)| {
+        slot.in_flight.iter().map(move |flight| {
+            let order = flight.owner.map_or(0, |(_, buffer)| buffer.order);
+            let owner = flight.owner.map(|(of, buffer)| (of, buffer.context.get().index()));
+            SavedFlight(engine, flight.fence_id, order, owner)
+        })
+    });
     SavedAtWork {
         taken: now(),
         engines: blocks(session).map(|(place, _)| place).collect(),
         queues,
-        interrupted: interrupted.into_iter().collect(),
+        flights: flights.collect(),
     }
 }

@@ -10,9 +10,14 @@ use crate::ids::GuestProcess;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedWatch(pub GuestProcess, pub u32, pub u32, pub u16);
 
-/// All of it.
+/// A kernel-mode buffer that an engine has: the place of the engine, the fence id, the buffer's place in the order of the engine, and the guest process
+/// and the place of the context among those of the process, where they have not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedFlight(pub u32, pub u64, pub u64, pub Option<(GuestProcess, u32)>);
+
+/// All of it. What a reader does not know, it must not leave out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct SavedAtWork {
     /// When it was taken, milliseconds of the host since it was started (CLOCK_BOOTTIME): ages in the state are those of then.
     pub taken: u64,
@@ -20,6 +25,6 @@ pub struct SavedAtWork {
     pub engines: Vec<u32>,
     /// The queues that they have.
     pub queues: Vec<SavedWatch>,
-    /// Guest processes with a kernel-mode buffer in an engine: whether it was run is known to a session alone, which is there no more.
-    pub interrupted: Vec<GuestProcess>,
+    /// The kernel-mode buffers that they have, of each the oldest first. In the state these are the first ones of their contexts.
+    pub flights: Vec<SavedFlight>,
 }
