@@ -36,6 +36,7 @@ use super::upgrade::message::NamedSocket;
 use super::upgrade::message::Said;
 use super::upgrade::message::WITHOUT_LOCAL;
 use super::upgrade::successor::IS_SUCCESSOR;
+use crate::fd_store;
 use crate::frontend::vhost::parking::Parked;
 use crate::migration::handed::Becomes;
 use crate::migration::source::handover::Holding;
@@ -345,12 +346,17 @@ impl<'a> Successor<'a> {
         self.say(&Handed::Go, &[])?;
         // Nothing here goes on from here on, whatever becomes of the successor.
         open_sockets::leave();
-        let _runs = self.child.take();
+        let mut runs = self.child.take();
         standing.into_iter().for_each(Standing::leave);
         let lost = match self.hear(RESTORE_LIMIT) {
             Ok(Said::Serving { lost }) => lost,
             Ok(other) => vec![("all".to_owned(), unexpected(&other))],
-            Err(why) => vec![("all".to_owned(), why)],
+            Err(why) => {
+                if fd_store::is_open() {
+                    end_as_killed(runs.as_mut(), &why);
+                }
+                vec![("all".to_owned(), why)]
+            }
         };
         Ok(Done { stood: begun.elapsed(), vgpus, lost })
     }
@@ -360,6 +366,20 @@ impl Drop for Successor<'_> {
     fn drop(&mut self) {
         let _how = self.end();
     }
+}
+
+/// The successor does not say that it serves, and what this process had is stored: both end as daemons that are killed, so that another is started,
+/// which goes on with that.
+fn end_as_killed(successor: Option<&mut Child>, why: &str) -> ! {
+    log::error!(
+        "upgrade: the successor does not serve: {why}; another daemon is to go on with what is stored"
+    );
+    if let Some(successor) = successor {
+        // It may have ended.
+        let _gone = successor.kill();
+        let _how = successor.wait();
+    }
+    std::process::exit(1)
 }
 
 fn unexpected(said: &Said) -> String {

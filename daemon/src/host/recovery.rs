@@ -184,6 +184,10 @@ fn ring(index: u16, placed: &Placed, memory: &Memory, words: &Arc<Words>) -> io:
         let slot = guests.wrapping_sub(back) % placed.size;
         let head = u32::from_le_bytes(memory.read(at(USED_ENTRIES + USED_ENTRY * u64::from(slot))?)?);
         ring.repeated.retain(|taken| u32::from(*taken) != head);
+        // Or one that is killed next would have it in flight for ever: the index that is noted from here on counts it.
+        if let Ok(head) = u16::try_from(head) {
+            words.give_back(head);
+        }
     }
     let in_flight = u16::try_from(ring.repeated.len()).unwrap_or(u16::MAX);
     ring.position = guests.wrapping_add(in_flight);
@@ -508,6 +512,10 @@ mod tests {
             let memory = Memory { regions: regions.to_vec(), files: vec![used(index, heads)] };
             let found = ring(1, &placed(), &memory, &words).unwrap();
             assert_eq!((found.repeated.as_slice(), found.position), (repeated, position), "{noted}, {index}");
+            // As the daemon that goes on notes it, which is killed as well.
+            its.note_used(index);
+            let again = ring(1, &placed(), &memory, &words).unwrap();
+            assert_eq!((again.repeated.as_slice(), again.position), (repeated, position), "killed twice");
             assert!(found.owes_interrupt, "the guest may have been told of nothing");
             assert!(found.was_used, "the front-end may say that it begins anew");
             let stopped = Placed { has_kick: false, ..placed() };

@@ -98,6 +98,9 @@ impl Body<'_, '_> {
                 if pointer.to != ty {
                     return Err(wrong(inst, "its result is not what the pointer points to"));
                 }
+                if !is_own(pointer.class) {
+                    self.note(here, |function| function.accesses += 1);
+                }
                 self.check_access(here, 4, false)?;
             }
             Op::Store => {
@@ -111,7 +114,8 @@ impl Body<'_, '_> {
                 self.check_access(here, 3, true)?;
             }
             Op::CopyMemory => {
-                inst.length(3, 3)?;
+                inst.length(3, 7)?;
+                self.check_hints(here, 3)?;
                 let (to, from) = (self.pointer(here, 1)?, self.pointer(here, 2)?);
                 if to.to != from.to || !self.symbols.is_value(to.to) {
                     return Err(wrong(inst, "its pointers do not point to the same type"));
@@ -152,12 +156,13 @@ impl Body<'_, '_> {
                 inst.length(4, 4)?;
                 self.scope(here, 1, &[2, 3])?;
                 self.scope(here, 2, &[1, 2, 3, 5])?;
-                self.semantics(here, 3, &[0, 2, 4, 8])?;
+                // It orders nothing where it names no memory.
+                self.semantics(here, 3, &[0, 2, 4, 8], 0)?;
             }
             Op::MemoryBarrier => {
                 inst.length(3, 3)?;
                 self.scope(here, 1, &[1, 2, 3, 5])?;
-                self.semantics(here, 2, &[2, 4, 8])?;
+                self.semantics(here, 2, &[2, 4, 8], atomics::UNIFORM_MEMORY)?;
             }
             _ => return Ok(false),
         }
@@ -181,17 +186,29 @@ impl Body<'_, '_> {
         }
         self.note(here, |function| {
             function.writes.push(pointer.root);
-            function.accesses += 1;
+            function.accesses += u64::from(!is_own(pointer.class));
         });
+        Ok(())
+    }
+
+    /// Memory operands from operand `at` on that are no more than hints, of what is written and then of what is read.
+    fn check_hints(&self, here: Here, at: u32) -> Result<(), GuardError> {
+        let mut next = at;
+        while next < here.inst.len {
+            let mask = self.symbols.module.word(here.inst, next);
+            let is_aligned = mask & ALIGNED != 0;
+            let good = !is_aligned || self.symbols.module.word(here.inst, next + 1).is_power_of_two();
+            if mask & !(ALIGNED | NONTEMPORAL) != 0 || !good {
+                return Err(wrong(here.inst, "these memory operands are not offered"));
+            }
+            next += 1 + u32::from(is_aligned);
+        }
         Ok(())
     }
 
     /// Memory operands from operand `at` on.
     fn check_access(&mut self, here: Here, at: u32, is_store: bool) -> Result<(), GuardError> {
         let inst = here.inst;
-        if !is_store {
-            self.note(here, |function| function.accesses += 1);
-        }
         if inst.len <= at {
             return Ok(());
         }
@@ -318,6 +335,11 @@ impl Body<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Whether memory of this class is an invocation's own, which compilers keep in registers: it costs what other values do.
+fn is_own(class: StorageClass) -> bool {
+    matches!(class, StorageClass::Function | StorageClass::Private)
 }
 
 /// The memory operands of a load or store that go into the result: the mask without hints, and its scope.

@@ -11,12 +11,29 @@ use crate::shader::module::wrong;
 use crate::shader::shape::Scalar;
 use crate::shader::shape::Shape;
 
-const UNIFORM_MEMORY: u32 = 0x40;
+/// Orders of memory semantics.
+const ORDERS: u32 = 0x1e;
+const SEQUENTIALLY_CONSISTENT: u32 = 0x10;
+pub(super) const UNIFORM_MEMORY: u32 = 0x40;
+const SUBGROUP_MEMORY: u32 = 0x80;
 const WORKGROUP_MEMORY: u32 = 0x100;
+const CROSS_WORKGROUP_MEMORY: u32 = 0x200;
 const COUNTER_MEMORY: u32 = 0x400;
 const IMAGE_MEMORY: u32 = 0x800;
+const OUTPUT_MEMORY: u32 = 0x1000;
 const MAKE_AVAILABLE: u32 = 0x2000;
 const MAKE_VISIBLE: u32 = 0x4000;
+
+/// Memory semantics that the result says in Vulkan's words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Semantics {
+    /// Index of the instruction, and which operand it is.
+    pub(super) index: u32,
+    pub(super) operand: u32,
+    /// The type of the constant, and its value.
+    pub(super) ty: u32,
+    pub(super) value: u32,
+}
 
 impl Body<'_, '_> {
     /// One of [`is_atomic`].
@@ -61,9 +78,14 @@ impl Body<'_, '_> {
             ));
         }
         self.scope(here, at + 1, &[1, 2, 3, 5])?;
-        self.semantics(here, at + 2, orders)?;
+        let class = match pointer.class {
+            StorageClass::Workgroup => WORKGROUP_MEMORY,
+            StorageClass::Image => IMAGE_MEMORY,
+            _ => UNIFORM_MEMORY,
+        };
+        self.semantics(here, at + 2, orders, class)?;
         if compares > 0 {
-            self.semantics(here, at + 3, &[0, 2])?;
+            self.semantics(here, at + 3, &[0, 2], class)?;
         }
         for value in at + 3 + compares..inst.len {
             if self.used(here, value)?.ty != pointer.to {
@@ -87,25 +109,39 @@ impl Body<'_, '_> {
         Err(wrong(here.inst, format!("scope {scope} is not offered here")))
     }
 
-    /// Constant memory semantics with one of these orders.
-    pub(super) fn semantics(&self, here: Here, at: u32, orders: &[u32]) -> Result<(), GuardError> {
+    /// Constant memory semantics with one of these orders, the last of them the strongest. Other languages than Vulkan's say more: the result has no
+    /// sequential consistency, no classes of memory that kernels have not or that nothing is ordered in, and `class` where something is ordered in none.
+    pub(super) fn semantics(
+        &mut self,
+        here: Here,
+        at: u32,
+        orders: &[u32],
+        class: u32,
+    ) -> Result<(), GuardError> {
         let value = self.word_constant(here, at)?;
         let value = u32::try_from(value).unwrap_or(u32::MAX);
-        let (order, rest) = (value & 0x1e, value & !0x1e);
-        let classes = rest & (UNIFORM_MEMORY | WORKGROUP_MEMORY | COUNTER_MEMORY | IMAGE_MEMORY);
-        let moves = rest & (MAKE_AVAILABLE | MAKE_VISIBLE);
+        let order = match value & ORDERS {
+            SEQUENTIALLY_CONSISTENT => orders.last().copied().unwrap_or(0),
+            order => order,
+        };
+        let classes = value & (UNIFORM_MEMORY | WORKGROUP_MEMORY | COUNTER_MEMORY | IMAGE_MEMORY);
+        let dropped = SUBGROUP_MEMORY | CROSS_WORKGROUP_MEMORY | OUTPUT_MEMORY;
+        let moves = value & (MAKE_AVAILABLE | MAKE_VISIBLE);
         let good = orders.contains(&order)
-            && rest == classes | moves
-            && (order != 0) == (classes & !COUNTER_MEMORY != 0)
-            && (order != 0 || classes == 0)
+            && value & !(ORDERS | dropped) == classes | moves
             && (moves == 0 || self.capabilities.vulkan_memory)
-            && (rest & MAKE_AVAILABLE == 0 || order & 0xc != 0)
-            && (rest & MAKE_VISIBLE == 0 || order & 0xa != 0);
-        if good {
-            Ok(())
-        } else {
-            Err(wrong(here.inst, format!("memory semantics {value:#x} are not offered here")))
+            && (moves & MAKE_AVAILABLE == 0 || order & 0xc != 0)
+            && (moves & MAKE_VISIBLE == 0 || order & 0xa != 0);
+        if !good {
+            return Err(wrong(here.inst, format!("memory semantics {value:#x} are not offered here")));
         }
+        let ordered = if classes & !COUNTER_MEMORY == 0 { classes | class } else { classes };
+        let said = if order == 0 || ordered & !COUNTER_MEMORY == 0 { 0 } else { order | ordered | moves };
+        if said != value {
+            let ty = self.symbols.module.id(self.symbols.module.word(here.inst, at)).ty;
+            self.semantics.push(Semantics { index: here.index, operand: at, ty, value: said });
+        }
+        Ok(())
     }
 
     /// A constant of 32 bits, as scopes and semantics are.

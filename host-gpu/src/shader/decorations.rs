@@ -67,6 +67,8 @@ impl Decorations {
             | Name::Restrict
             | Name::Aliased
             | Name::NoContraction
+            | Name::NoSignedWrap
+            | Name::NoUnsignedWrap
             | Name::Uniform => 0,
             Name::ArrayStride
             | Name::MatrixStride
@@ -75,10 +77,12 @@ impl Decorations {
             | Name::DescriptorSet
             | Name::Offset
             | Name::SpecId
+            | Name::HlslCounterBufferGOOGLE
             | Name::UniformId => 1,
             _ => return Err(refuse()),
         };
-        if (inst.op() == Op::DecorateId) != (name == Name::UniformId) {
+        let names_id = matches!(name, Name::UniformId | Name::HlslCounterBufferGOOGLE);
+        if (inst.op() == Op::DecorateId) != names_id {
             return Err(refuse());
         }
         inst.length(at + 1 + literals, at + 1 + literals)?;
@@ -121,9 +125,14 @@ impl Decorations {
     pub(super) fn is_kept(symbols: &Symbols<'_>, d: &Decoration) -> bool {
         let kind = symbols.module.id(d.target).kind;
         match d.name {
-            Name::RelaxedPrecision | Name::SpecId | Name::Uniform | Name::UniformId | Name::NonReadable => {
-                false
-            }
+            Name::RelaxedPrecision
+            | Name::SpecId
+            | Name::Uniform
+            | Name::UniformId
+            | Name::NonReadable
+            | Name::NoSignedWrap
+            | Name::NoUnsignedWrap
+            | Name::HlslCounterBufferGOOGLE => false,
             // Of lookup tables in functions they are only hints.
             Name::NonWritable | Name::Coherent | Name::Volatile => kind == Kind::Global || d.member != WHOLE,
             Name::Restrict | Name::Aliased => kind == Kind::Global,

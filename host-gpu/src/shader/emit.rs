@@ -12,6 +12,7 @@ use crate::shader::constants::mask;
 use crate::shader::decorations::Decorations;
 use crate::shader::entries::Entry;
 use crate::shader::error::GuardError;
+use crate::shader::flow::UNROLLS;
 use crate::shader::guard::Guard;
 use crate::shader::interface::Wish;
 use crate::shader::module::Inst;
@@ -94,7 +95,8 @@ impl Emission<'_, '_> {
         for index in 0..self.guard.code {
             let inst = module.inst(index);
             let capability = module.word(inst, 1);
-            if inst.op() == Op::Capability && !seen.contains(&capability) {
+            let is_new = !seen.contains(&capability) && !profile::is_dropped(capability);
+            if inst.op() == Op::Capability && is_new {
                 seen.push(capability);
                 out.put(Op::Capability, &[capability]);
             }
@@ -248,11 +250,13 @@ impl Emission<'_, '_> {
             let id = out.bool;
             out.put(Op::TypeBool, &[id]);
         }
-        for Clamp { ty, last, .. } in &self.guard.clamps {
-            if !out.constants.contains_key(&(*ty, *last)) {
+        let clamps = self.guard.clamps.iter().map(|Clamp { ty, last, .. }| (*ty, *last));
+        let semantics = self.guard.semantics.iter().map(|said| (said.ty, u64::from(said.value)));
+        for (ty, value) in clamps.chain(semantics) {
+            if !out.constants.contains_key(&(ty, value)) {
                 let id = out.id();
-                self.emit_scalar(out, *ty, id, *last);
-                out.constants.insert((*ty, *last), id);
+                self.emit_scalar(out, ty, id, value);
+                out.constants.insert((ty, value), id);
             }
         }
     }
@@ -275,8 +279,21 @@ impl Emission<'_, '_> {
             out.put(Op::Select, &[clamp.ty, bounded, inside, *slot, last]);
             *slot = bounded;
         }
+        let from = self.guard.semantics.partition_point(|said| said.index < index);
+        for said in self.guard.semantics.iter().skip(from).take_while(|said| said.index == index) {
+            if let Some(slot) = words.get_mut(said.operand as usize - 1) {
+                *slot = out.constants.get(&(said.ty, u64::from(said.value))).copied().unwrap_or(0);
+            }
+        }
         match op {
             Op::ExtInst if module.id(module.word(inst, 3)).kind == Kind::Debug => {}
+            Op::Nop | Op::AssumeTrueKHR => {}
+            Op::ExpectKHR => out.put(Op::CopyObject, words.get(..3).unwrap_or(&words)),
+            Op::LoopMerge => {
+                words.truncate(3);
+                words.iter_mut().skip(2).for_each(|control| *control &= UNROLLS);
+                out.put(op, &words);
+            }
             Op::Phi => {
                 let kept = |pair: &&[u32]| {
                     let label = pair.get(1).copied().unwrap_or(0);
@@ -319,6 +336,7 @@ impl Emission<'_, '_> {
             Op::CopyMemory if words.iter().any(|id| out.grid_of(*id).is_some()) => {
                 return Err(wrong(inst, "the number of workgroups can only be loaded"));
             }
+            Op::CopyMemory => out.put(op, words.get(..2).unwrap_or(&words)),
             _ => out.raw(inst.code, &words),
         }
         Ok(())

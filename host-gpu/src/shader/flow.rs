@@ -143,8 +143,11 @@ impl Flow {
             }
             let is_loop = merge.op() == Op::LoopMerge;
             if is_loop {
-                merge.length(4, 4)?;
-                if module.word(merge, 3) > 2 {
+                merge.length(4, u32::MAX)?;
+                let control = module.word(merge, 3);
+                let operands = (control & WITH_OPERAND).count_ones();
+                if control & UNROLLS == UNROLLS || control & !LOOP_CONTROLS != 0 || merge.len != 4 + operands
+                {
                     return Err(wrong(merge, "its loop control is not offered"));
                 }
                 let next = find_target(module, merge, module.word(merge, 2), first, end)?;
@@ -183,6 +186,12 @@ impl Flow {
         }
     }
 }
+
+/// Bits of a loop control that the result has: unroll, or do not.
+pub(super) const UNROLLS: u32 = 3;
+/// What compilers are told of dependencies and counts of iterations, each in a word of its own, and dropped here.
+const WITH_OPERAND: u32 = 0x1f8;
+const LOOP_CONTROLS: u32 = UNROLLS | 4 | WITH_OPERAND;
 
 /// The block that `label` begins, of those from `first` to `end`.
 fn find_target(module: &Module<'_>, inst: Inst, label: u32, first: u32, end: u32) -> Result<u32, GuardError> {

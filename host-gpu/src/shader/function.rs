@@ -10,6 +10,7 @@ use crate::shader::module::Id;
 use crate::shader::module::Kind;
 use crate::shader::module::Module;
 use crate::shader::module::NOWHERE;
+use crate::shader::module::define_debug;
 use crate::shader::module::wrong;
 use crate::shader::shape::Shape;
 use crate::shader::symbols::Symbols;
@@ -78,6 +79,12 @@ impl Functions {
         while at < count {
             let inst = symbols.module.inst(at);
             if matches!(inst.op(), Op::Line | Op::NoLine) {
+                at += 1;
+                continue;
+            }
+            // Descriptions of kernels, which some compilers put there.
+            if inst.op() == Op::ExtInst {
+                define_debug(&mut symbols.module, at, inst)?;
                 at += 1;
                 continue;
             }

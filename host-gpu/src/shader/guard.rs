@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use spirv::Capability;
 use spirv::Op;
 
+use crate::shader::atomics::Semantics;
 use crate::shader::body::Body;
 use crate::shader::capabilities::Capabilities;
 use crate::shader::clamp::Clamp;
@@ -26,7 +27,6 @@ use crate::shader::module::NOWHERE;
 use crate::shader::module::debug;
 use crate::shader::module::define_debug;
 use crate::shader::module::wrong;
-use crate::shader::profile;
 use crate::shader::symbols::Symbols;
 use crate::shader::types::Types;
 use crate::shader::variables::VariableCheck;
@@ -47,6 +47,7 @@ pub(super) struct Guard<'a> {
     /// Index of the first `OpFunction`.
     pub(super) code: u32,
     pub(super) clamps: Vec<Clamp>,
+    pub(super) semantics: Vec<Semantics>,
     /// What the guest calls its ids.
     pub(super) names: HashMap<u32, Inst>,
     /// As in [`Wish`].
@@ -68,6 +69,7 @@ impl<'a> Guard<'a> {
             flow: Flow::default(),
             code: 0,
             clamps: Vec::new(),
+            semantics: Vec::new(),
             names: HashMap::new(),
             wished: wish.constants,
         })
@@ -131,14 +133,11 @@ impl<'a> Guard<'a> {
         Err(GuardError::module("it has no function"))
     }
 
+    /// An extension adds nothing by its name alone: what comes with it needs a capability, or is an instruction or a decoration, and those are judged.
+    /// The result names what its capabilities need.
     fn extension(&self, inst: Inst) -> Result<(), GuardError> {
-        let (name, words) = self.symbols.module.text(inst, 1)?;
-        inst.length(1 + words, 1 + words)?;
-        let known = |list: &[&str]| list.contains(&name.as_str());
-        if known(profile::EXTENSIONS) || known(profile::DEBUG_EXTENSIONS) {
-            return Ok(());
-        }
-        Err(wrong(inst, format!("the extension `{}` is not offered to kernels", name.escape_default())))
+        let (_, words) = self.symbols.module.text(inst, 1)?;
+        inst.length(1 + words, 1 + words)
     }
 
     fn import(&mut self, index: u32, inst: Inst) -> Result<(), GuardError> {
@@ -146,7 +145,7 @@ impl<'a> Guard<'a> {
         inst.length(2 + words, 2 + words)?;
         let kind = match name.as_str() {
             "GLSL.std.450" => Kind::Glsl,
-            name if name.starts_with("NonSemantic.") => Kind::Debug,
+            name if name.starts_with("NonSemantic.") || name == "OpenCL.DebugInfo.100" => Kind::Debug,
             name => {
                 let reason =
                     format!("the instruction set `{}` is not offered to kernels", name.escape_default());
@@ -197,8 +196,10 @@ impl<'a> Guard<'a> {
 
     /// Checks what stands in the functions.
     pub(super) fn check_functions(&mut self) -> Result<(), GuardError> {
-        let Self { symbols, capabilities, entries, decorations, functions, flow, clamps, .. } = self;
-        Body { symbols, capabilities, entries, decorations, functions, flow, clamps }.check_functions()
+        let Self { symbols, capabilities, entries, decorations, functions, flow, clamps, semantics, .. } =
+            self;
+        Body { symbols, capabilities, entries, decorations, functions, flow, clamps, semantics }
+            .check_functions()
     }
 
     /// Finds layouts of types in buffers.

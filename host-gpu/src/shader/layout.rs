@@ -97,10 +97,10 @@ impl LayoutFinder<'_, '_> {
             }
             Shape::Array { of, count } => {
                 let (element, stride) = self.element(ty, of, rules, major)?;
-                Some(Layout {
-                    align: rules.outer(element.align),
-                    bytes: stride.checked_mul(u64::from(count))?,
-                })
+                let whole = stride.checked_mul(u64::from(count))?;
+                // What comes next may lie in the padding of the last element.
+                let padding = if rules == Rules::Scalar { stride - element.bytes } else { 0 };
+                Some(Layout { align: rules.outer(element.align), bytes: whole - padding })
             }
             Shape::Runtime { of } => {
                 // One element: what a buffer must have for an index to be in bounds at all.

@@ -11,7 +11,8 @@
 //!       innermost loop, the merge block of
 //!       the innermost switch
 //!     the header, from the continue construct   closes the loop, once
-//!     the case after this one                   falls through
+//!     the case after this one, or the default   falls through; the default, into any case, but what falls
+//!                                                 into it, into the case after that one
 //! ```
 
 use spirv::Op;
@@ -26,6 +27,9 @@ use crate::shader::module::wrong;
 
 /// How deep constructs may nest.
 const DEPTH_LIMIT: u32 = 128;
+
+/// The index of a default that no literal names: it has no place among the others.
+const DEFAULT: u32 = u32::MAX;
 
 /// What blocks nest in. The index of a case is its place among the targets of its switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +47,17 @@ struct Nest {
     construct: Construct,
     outer: u32,
     depth: u32,
-    /// Of a continue construct: whether the loop has been closed. Of a case: whether another falls into it.
+    /// Of a continue construct: whether the loop has been closed.
     is_used: bool,
+    /// Of a case: which one falls into it, and into which one it falls; `NOWHERE` where there is none.
+    from: u32,
+    into: u32,
+}
+
+impl Nest {
+    fn new(construct: Construct, outer: u32, depth: u32) -> Self {
+        Self { construct, outer, depth, is_used: false, from: NOWHERE, into: NOWHERE }
+    }
 }
 
 /// One function being walked.
@@ -60,7 +73,7 @@ impl Flow {
     /// Walks the blocks from `first` to `end`, one function.
     pub(super) fn walk(&mut self, module: &Module<'_>, first: u32, end: u32) -> Result<(), GuardError> {
         self.name_roles(module, first, end)?;
-        let function = Nest { construct: Construct::Function, outer: NOWHERE, depth: 0, is_used: false };
+        let function = Nest::new(Construct::Function, NOWHERE, 0);
         let mut walk = Walk { flow: self, module, nests: vec![function], open: Vec::new() };
         walk.enter(first, 0);
         while let Some(block) = walk.open.pop() {
@@ -77,7 +90,7 @@ impl Flow {
 
 impl Walk<'_, '_> {
     fn nest(&self, index: u32) -> Nest {
-        let none = Nest { construct: Construct::Function, outer: NOWHERE, depth: 0, is_used: false };
+        let none = Nest::new(Construct::Function, NOWHERE, 0);
         self.nests.get(index as usize).copied().unwrap_or(none)
     }
 
@@ -86,7 +99,7 @@ impl Walk<'_, '_> {
         if depth > DEPTH_LIMIT {
             return Err(wrong(inst, format!("constructs nest deeper than {DEPTH_LIMIT}")));
         }
-        self.nests.push(Nest { construct, outer, depth, is_used: false });
+        self.nests.push(Nest::new(construct, outer, depth));
         Ok(u32::try_from(self.nests.len() - 1).unwrap_or(NOWHERE))
     }
 
@@ -161,8 +174,12 @@ impl Walk<'_, '_> {
             }
             self.enter(target, own);
         }
-        for (position, target) in (0..).zip(cases) {
-            let case = self.push(last, Construct::Case { index: position }, own)?;
+        let mut literals = targets.get(1..).unwrap_or_default().to_vec();
+        literals.dedup();
+        for target in cases {
+            let place = literals.iter().position(|literal| *literal == target);
+            let index = place.and_then(|place| u32::try_from(place).ok()).unwrap_or(DEFAULT);
+            let case = self.push(last, Construct::Case { index }, own)?;
             self.enter(target, case);
         }
         let ends = matches!(last.op(), Op::Return | Op::ReturnValue | Op::Unreachable);
@@ -231,17 +248,40 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Whether `own` is the case just before `target`, and the first to fall into it.
+    /// Whether case `own` may fall into the case that `target` begins. Each falls into one other, and one other into each.
     fn falls_through(&mut self, own: u32, target: u32) -> bool {
-        let Nest { construct: Construct::Case { index }, outer, .. } = self.nest(own) else { return false };
         let into = self.flow.block(target).within;
-        let nest = self.nest(into);
-        let next = nest.construct == Construct::Case { index: index + 1 } && nest.outer == outer;
-        if !next || nest.is_used {
+        let (case, next) = (self.nest(own), self.nest(into));
+        let (Construct::Case { index }, Construct::Case { index: follows }) =
+            (case.construct, next.construct)
+        else {
+            return false;
+        };
+        if own == into || case.outer != next.outer {
             return false;
         }
-        if let Some(nest) = self.nests.get_mut(into as usize) {
-            nest.is_used = true;
+        if (case.into, next.from) == (into, own) {
+            return true;
+        }
+        let known = |nest: u32| match self.nest(nest).construct {
+            Construct::Case { index } if nest != NOWHERE => Some(index),
+            _ => None,
+        };
+        // The default stands between the one that falls into it and the one that it falls into.
+        let (before, after) = match (index, follows) {
+            (DEFAULT, _) => (known(case.from), Some(follows)),
+            (_, DEFAULT) => (Some(index), known(next.into)),
+            _ => (Some(index), Some(follows)),
+        };
+        let in_order = before.zip(after).is_none_or(|(before, after)| before.checked_add(1) == Some(after));
+        if case.into != NOWHERE || next.from != NOWHERE || !in_order {
+            return false;
+        }
+        if let Some(case) = self.nests.get_mut(own as usize) {
+            case.into = into;
+        }
+        if let Some(next) = self.nests.get_mut(into as usize) {
+            next.from = own;
         }
         true
     }

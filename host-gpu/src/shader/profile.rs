@@ -110,6 +110,9 @@ impl Profile {
         if code == MIXED_DOT {
             return Some(self.mixed_dot);
         }
+        if is_dropped(code) {
+            return Some(true);
+        }
         let Subgroup { basic, vote, arithmetic, ballot, shuffle, shuffle_relative, clustered, quad, .. } =
             self.subgroup;
         Some(match Capability::from_u32(code)? {
@@ -158,24 +161,22 @@ impl Profile {
 pub(super) const MIXED_DOT: u32 = 6912;
 pub(super) const MIXED_DOT_OP: u32 = 6916;
 
-/// Extensions that add nothing beyond the capabilities above. The result names those that its capabilities need.
-pub(super) const EXTENSIONS: &[&str] = &[
-    "SPV_KHR_storage_buffer_storage_class",
-    "SPV_KHR_8bit_storage",
-    "SPV_KHR_16bit_storage",
-    "SPV_KHR_vulkan_memory_model",
-    "SPV_KHR_integer_dot_product",
-    "SPV_EXT_shader_atomic_float_add",
-    "SPV_VALVE_mixed_float_dot_product",
-];
-
-/// Extensions that are dropped with all their instructions.
-pub(super) const DEBUG_EXTENSIONS: &[&str] = &[
-    "SPV_KHR_non_semantic_info",
-    "SPV_GOOGLE_decorate_string",
-    "SPV_GOOGLE_hlsl_functionality1",
-    "SPV_GOOGLE_user_type",
-];
+/// Capabilities that any module may declare, and that no result has: compilers declare them for whole programs, and what needs them is refused where it
+/// stands, or dropped.
+pub(super) fn is_dropped(code: u32) -> bool {
+    matches!(
+        Capability::from_u32(code),
+        Some(
+            Capability::VariablePointers
+                | Capability::VariablePointersStorageBuffer
+                | Capability::DemoteToHelperInvocation
+                | Capability::ExpectAssumeKHR
+                | Capability::StorageImageExtendedFormats
+                | Capability::Sampled1D
+                | Capability::Image1D
+        )
+    )
+}
 
 /// The extension that a capability needs in some version of SPIR-V from 1.3 on.
 pub(super) fn extension(code: u32) -> Option<&'static str> {

@@ -122,6 +122,8 @@ struct Keeper {
     line: Vec<OsString>,
     store: Store,
     daemon: Daemon,
+    /// A daemon has served: what that one has stored is for the ones that follow.
+    has_served: bool,
     killed: Killed,
     /// It was told to end.
     is_ending: bool,
@@ -147,7 +149,8 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
     let program = env::current_exe()?;
     let daemon = Daemon::new(process::spawn(&program, &line, &store, silence)?);
     let killed = Killed::default();
-    let mut keeper = Keeper { program, line, store, daemon, killed, is_ending: false, silence };
+    let has_served = false;
+    let mut keeper = Keeper { program, line, store, daemon, has_served, killed, is_ending: false, silence };
     loop {
         let fds = [keeper.store.socket(), children.as_fd(), terminate.as_fd(), interrupt.as_fd()];
         let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -196,7 +199,10 @@ impl Keeper {
         let may_speak = |pid: Pid| pid == daemon || process::parent(pid) == Some(daemon);
         while let Some(said) = self.store.hear(may_speak)? {
             match said {
-                Said::Ready => (self.daemon.is_ready, self.daemon.alive) = (true, Instant::now()),
+                Said::Ready => {
+                    (self.daemon.is_ready, self.daemon.alive) = (true, Instant::now());
+                    self.has_served = true;
+                }
                 Said::Alive => self.daemon.alive = Instant::now(),
                 // The daemon says so of its child, which is this process's when the daemon has ended, and of no other process.
                 Said::Main(pid)
@@ -231,7 +237,7 @@ impl Keeper {
     fn outlive(&mut self, status: WaitStatus, children: &UnixStream) -> io::Result<Option<Ended>> {
         let code = status.exit_status().map(|code| u8::try_from(code).unwrap_or(u8::MAX));
         process::end_children(children)?;
-        let end = End { code, has_served: self.daemon.is_ready, was_told: self.is_ending };
+        let end = End { code, has_served: self.has_served, was_told: self.is_ending };
         let how = process::describe(status);
         match self.killed.note(end, Instant::now()) {
             Some(Ended::GivenUp) => {
@@ -259,7 +265,7 @@ impl Keeper {
 struct End {
     /// Its exit status; none of one that was killed.
     code: Option<u8>,
-    /// It had said that it serves.
+    /// It had said that it serves, or one before it.
     has_served: bool,
     /// It was told to end.
     was_told: bool,
@@ -345,6 +351,7 @@ mod tests {
             line: Vec::new(),
             store: Store::open().unwrap(),
             daemon: Daemon::new(getpid()),
+            has_served: false,
             killed: Killed::default(),
             is_ending: false,
             silence,
@@ -362,6 +369,7 @@ mod tests {
             "it does not serve yet, and may take as long as it likes"
         );
         assert_eq!(say(&mut keeper, "READY=1"), Some(true));
+        assert!(keeper.has_served);
         assert_eq!(say(&mut keeper, "STATUS=well"), Some(false));
         assert_eq!(say(&mut keeper, "WATCHDOG=1"), Some(true));
         let mut other = Command::new("sleep").arg("60").spawn().unwrap();

@@ -296,7 +296,8 @@ mod tests {
     }
 
     #[test]
-    fn cont_21_a_kernel_mode_buffer_that_was_run_is_not_run_again_and_the_next_daemon_answers_what_waits_for_it() {
+    fn cont_21_a_kernel_mode_buffer_that_was_run_is_not_run_again_and_the_next_daemon_answers_what_waits_for_it()
+     {
         let (session_at_work, mut state, at_work, ids) = with_two();
         let owner = state.processes.iter().position(|process| process.context == OWNER).unwrap();
         let process = &mut state.processes[owner];
@@ -324,12 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn cont_21_kernel_mode_buffers_that_were_put_aside_or_handed_back_are_the_first_again_from_where_they_are() {
+    fn cont_21_kernel_mode_buffers_that_were_put_aside_or_handed_back_are_the_first_again_from_where_they_are()
+     {
         for (is_handed_back, is_saved) in [(true, true), (true, false), (false, true), (false, false)] {
             let (session_at_work, mut state, at_work, ids) = with_two();
             if is_handed_back {
                 let is_saved = u32::from(is_saved);
-                let result = HwResult { fence_id: ids[0], fault: HW_BLOCKED, is_saved, ..HwResult::default() };
+                let result =
+                    HwResult { fence_id: ids[0], fault: HW_BLOCKED, is_saved, ..HwResult::default() };
                 end_with(&session_at_work, 0, result);
             } else if is_saved {
                 store(&session_at_work, COPY, block::HW_QUEUE_SAVED, 1);
@@ -345,7 +348,8 @@ mod tests {
     }
 
     #[test]
-    fn cont_21_a_kernel_mode_buffer_that_ran_in_part_or_faulted_or_that_an_engine_lies_about_costs_its_device() {
+    fn cont_21_a_kernel_mode_buffer_that_ran_in_part_or_faulted_or_that_an_engine_lies_about_costs_its_device()
+     {
         let cases: [fn(&Session, [u64; 2]); 5] = [
             |session, _| store_progress(session, Work::HwQueue),
             |session, ids| end(session, 0, ids[0], 4),

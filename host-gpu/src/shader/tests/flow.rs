@@ -288,6 +288,35 @@ fn a_switch_has_cases_that_fall_through_in_order() {
     };
     assert!(pass(&body(&from_other("one"))).is_ok(), "{:?}", pass(&body(&from_other("one"))));
     says(&body(&from_other("two")), "branches into another construct");
+    // The default may fall into any case that nothing else falls into, and any case into it.
+    let apart = SWITCH.replace("%one = OpLabel\n     OpBranch %two", "%one = OpLabel\n     OpBranch %end");
+    let into = |case: &str, target: &str| {
+        let from = format!("%{case} = OpLabel\n     OpBranch %end");
+        assert!(apart.contains(&from));
+        apart.replace(&from, &format!("%{case} = OpLabel\n     OpBranch %{target}"))
+    };
+    for (case, target) in [("other", "one"), ("other", "two"), ("one", "other"), ("two", "other")] {
+        assert!(pass(&body(&into(case, target))).is_ok(), "{case} into {target}");
+    }
+    // Where a case falls into it and it into another, these two follow on each other.
+    let both = |first: &str, last: &str| {
+        into(first, "other").replace(
+            "%other = OpLabel\n     OpBranch %end",
+            &format!("%other = OpLabel\n     OpBranch %{last}"),
+        )
+    };
+    assert!(pass(&body(&both("one", "two"))).is_ok(), "{:?}", pass(&body(&both("one", "two"))));
+    for (first, last) in [("two", "one"), ("one", "one"), ("two", "two")] {
+        says(&body(&both(first, last)), "branches into another construct");
+    }
+    // Not where a literal names it: then it has its place.
+    let named = into("other", "one").replace("2 %two", "2 %two 3 %other");
+    says(&body(&named), "branches into another construct");
+    let twice = SWITCH.replace(
+        "%one = OpLabel\n     OpBranch %two",
+        "%one = OpLabel\nOpSelectionMerge %m 0\nOpBranchConditional %c %b %m\n%b = OpLabel\nOpBranch %two\n%m = OpLabel\nOpBranch %two",
+    );
+    says(&body(&twice), "branches into another construct");
     // Two cases do not fall into one, and none falls back.
     says(
         &body(

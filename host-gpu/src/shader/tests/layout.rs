@@ -184,6 +184,9 @@ fn scalar_layout_aligns_to_components_alone() {
         (&[("%uint3", 0, ""), ("%uint", 8, "")], None),
         (&[("%long", 4, "")], None),
         (&[("%a4", 4, ""), ("%uint", 20, "")], Some(24)),
+        // In the padding of the last element of an array whose elements stand 16 bytes apart.
+        (&[("%a16", 0, ""), ("%uint", 52, "")], Some(56)),
+        (&[("%a16", 0, ""), ("%uint", 48, "")], None),
     ] {
         assert_eq!(size_for(&SCALAR, STORAGE, members), bytes, "{members:?}");
         // `%rest` has no length, as only storage buffers may have it.

@@ -12,6 +12,7 @@ mod layout;
 mod made;
 mod mutations;
 mod palette;
+mod producers;
 mod refused;
 mod samples;
 mod specialised;

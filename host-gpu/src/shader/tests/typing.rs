@@ -292,7 +292,7 @@ fn what_is_in_no_table_is_refused() {
         "%r = OpCopyLogical %uu %_vv",
         "%r = OpPtrEqual %b %vu32 %vu32",
         "%r = OpImageSampleImplicitLod %f32x4 %_u32 %_f32",
-        "OpNop",
+        "OpNop 1",
         "OpKill",
     ] {
         assert!(check(3, CAPABILITIES, "", line).is_err(), "{line}");
