@@ -38,7 +38,8 @@ impl Buffer {
 
 fn requirements(size: u64) -> vk::MemoryRequirements {
     vk::MemoryRequirements {
-        size: size.next_multiple_of(BINDING_ALIGNMENT),
+        // As large as can be said, where a program asks about a size that no memory has.
+        size: size.checked_next_multiple_of(BINDING_ALIGNMENT).unwrap_or(u64::MAX - (BINDING_ALIGNMENT - 1)),
         alignment: BINDING_ALIGNMENT,
         memory_type_bits: ALL_TYPES,
     }

@@ -96,7 +96,9 @@ known! {
     }
     PhysicalDeviceVulkan13Features {
         pipeline_creation_cache_control, private_data, synchronization2,
-        shader_zero_initialize_workgroup_memory, maintenance4;
+        shader_zero_initialize_workgroup_memory, maintenance4,
+        // Of what no compute kernel has.
+        shader_demote_to_helper_invocation, shader_terminate_invocation, robust_image_access;
         subgroup_size_control: FEATURE_SUBGROUP_SIZES,
         compute_full_subgroups: FEATURE_SUBGROUP_SIZES,
         shader_integer_dot_product: FEATURE_INTEGER_DOT,
@@ -162,11 +164,13 @@ known! {
     PhysicalDeviceDescriptorIndexingFeatures { ; }
     PhysicalDeviceImagelessFramebufferFeatures { ; }
     PhysicalDeviceSeparateDepthStencilLayoutsFeatures { ; }
-    PhysicalDeviceImageRobustnessFeatures { ; }
+    PhysicalDeviceImageRobustnessFeatures { robust_image_access; }
+    PhysicalDevicePipelineRobustnessFeaturesEXT { pipeline_robustness; }
+    PhysicalDeviceShaderExpectAssumeFeaturesKHR { shader_expect_assume; }
     PhysicalDeviceInlineUniformBlockFeatures { ; }
     PhysicalDeviceDynamicRenderingFeatures { ; }
-    PhysicalDeviceShaderTerminateInvocationFeatures { ; }
-    PhysicalDeviceShaderDemoteToHelperInvocationFeatures { ; }
+    PhysicalDeviceShaderTerminateInvocationFeatures { shader_terminate_invocation; }
+    PhysicalDeviceShaderDemoteToHelperInvocationFeatures { shader_demote_to_helper_invocation; }
     PhysicalDeviceTextureCompressionASTCHDRFeatures { ; }
 }
 

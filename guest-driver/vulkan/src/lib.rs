@@ -23,6 +23,7 @@ mod claims;
 mod command;
 mod commands;
 mod creation;
+mod debug;
 mod descriptor;
 mod device;
 mod event;

@@ -106,6 +106,25 @@ pub(crate) extern "system" fn map(
     })
 }
 
+pub(crate) extern "system" fn map2(
+    _device: vk::Device,
+    info: *const vk::MemoryMapInfoKHR<'_>,
+    out: *mut *mut c_void,
+) -> vk::Result {
+    abi::command("vkMapMemory2KHR", || {
+        let info = abi::read(info);
+        abi::write(out, abi::get::<Memory>(info.memory).place(info.offset)?);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn unmap2(
+    _device: vk::Device,
+    _info: *const vk::MemoryUnmapInfoKHR<'_>,
+) -> vk::Result {
+    vk::Result::SUCCESS
+}
+
 /// What is mapped stays so until it is freed.
 pub(crate) extern "system" fn unmap(_device: vk::Device, _memory: vk::DeviceMemory) {}
 

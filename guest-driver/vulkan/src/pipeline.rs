@@ -66,16 +66,17 @@ impl Pipeline {
             abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
         let wants_full = stage.flags.contains(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
         let entry = abi::string(stage.p_name);
+        let values = constants(abi::read_optional(stage.p_specialization_info));
         let key = KernelKey {
             bytes: Arc::clone(bytes),
             entry: entry.to_string_lossy().into_owned(),
-            constants: constants(abi::read_optional(stage.p_specialization_info)).into_iter().collect(),
+            constants: values.clone().into_iter().collect(),
             // Full ones are asked of the host with their size.
             subgroup_size: required
                 .map_or(if wants_full { own_size } else { 0 }, |r| r.required_subgroup_size),
         };
         let layout = abi::get::<PipelineLayout>(info.layout);
-        let found = shader::uses(bytes, entry.to_bytes()).ok_or_else(|| {
+        let found = shader::uses(bytes, entry.to_bytes(), &values).ok_or_else(|| {
             report!("vkCreateComputePipelines: the module has no entry point {entry:?}");
             vk::Result::ERROR_UNKNOWN
         })?;

@@ -335,6 +335,14 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         (p.robust_storage_buffer_access_size_alignment, p.robust_uniform_buffer_access_size_alignment) =
             (4, 256);
     }
+    if let Some(p) = abi::as_type::<vk::PhysicalDevicePipelineRobustnessPropertiesEXT<'_>>(structure) {
+        // The most that a pipeline can ask for, which each has.
+        let buffers = vk::PipelineRobustnessBufferBehaviorEXT::ROBUST_BUFFER_ACCESS_2;
+        p.default_robustness_storage_buffers = buffers;
+        p.default_robustness_uniform_buffers = buffers;
+        p.default_robustness_vertex_inputs = buffers;
+        p.default_robustness_images = vk::PipelineRobustnessImageBehaviorEXT::ROBUST_IMAGE_ACCESS;
+    }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceFloatControlsProperties<'_>>(structure) {
         *p = vk::PhysicalDeviceFloatControlsProperties {
             p_next: p.p_next,

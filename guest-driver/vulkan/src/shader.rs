@@ -1,9 +1,10 @@
 //! Shader modules, and which buffers an entry point uses.
 //!
 //! A dispatch carries the buffers that its kernel uses, and no others. The host's guard finds them in the same way: global variables
-//! that the functions name which the entry point reaches. The daemon says how many it found, and a pipeline is refused where the two
-//! do not agree.
+//! that are named in blocks that control can reach, or that end or continue a construct there, of the functions that the entry point reaches. The
+//! daemon says how many it found, and a pipeline is refused where the two do not agree.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -14,8 +15,13 @@ use ash::vk;
 
 use crate::abi;
 use crate::abi::handle;
+use crate::debug;
 use crate::numbers;
 use crate::numbers::Names;
+
+/// Modules above this size, in bytes, go to the daemon without what they have for debuggers: there is a limit to what goes there. Smaller ones keep it, since
+/// the daemon names what it refuses.
+const DEBUGGED: usize = 64 << 10;
 
 /// A module.
 #[derive(Debug)]
@@ -29,7 +35,8 @@ pub(crate) struct Module {
 impl Module {
     /// Of a program's words.
     pub(crate) fn of(bytes: &[u8]) -> Self {
-        let (bytes, names) = numbers::carried(bytes);
+        let small = if bytes.len() > DEBUGGED { debug::stripped(bytes).into() } else { Cow::Borrowed(bytes) };
+        let (bytes, names) = numbers::carried(&small);
         Self { bytes, names }
     }
 }
@@ -45,7 +52,7 @@ pub(crate) struct Use {
     pub(crate) binding: u32,
     /// The number that the kernel has it under.
     pub(crate) slot: u32,
-    /// Buffers that it has: more than one in an array. None where a specialisation constant says how many.
+    /// Buffers that it has: more than one in an array. None where the module computes how many.
     pub(crate) count: Option<u32>,
 }
 
@@ -58,10 +65,17 @@ mod op {
     pub(super) const TYPE_ARRAY: u32 = 28;
     pub(super) const TYPE_POINTER: u32 = 32;
     pub(super) const CONSTANT: u32 = 43;
+    pub(super) const SPEC_CONSTANT: u32 = 50;
     pub(super) const FUNCTION: u32 = 54;
     pub(super) const FUNCTION_CALL: u32 = 57;
     pub(super) const VARIABLE: u32 = 59;
     pub(super) const DECORATE: u32 = 71;
+    pub(super) const LOOP_MERGE: u32 = 246;
+    pub(super) const SELECTION_MERGE: u32 = 247;
+    pub(super) const LABEL: u32 = 248;
+    pub(super) const BRANCH: u32 = 249;
+    pub(super) const BRANCH_CONDITIONAL: u32 = 250;
+    pub(super) const SWITCH: u32 = 251;
 
     /// The operands of an instruction that may name a variable.
     pub(super) fn pointers(op: u32, words: &[u32]) -> &[u32] {
@@ -79,6 +93,7 @@ mod op {
     }
 }
 
+const DECORATION_SPEC_ID: u32 = 1;
 const DECORATION_BINDING: u32 = 33;
 const DECORATION_DESCRIPTOR_SET: u32 = 34;
 const CLASS_UNIFORM_CONSTANT: u32 = 0;
@@ -92,15 +107,39 @@ struct Reader {
     sets: HashMap<u32, u32>,
     bindings: HashMap<u32, u32>,
     constants: HashMap<u32, u32>,
+    /// Specialisation constant → its default.
+    defaults: HashMap<u32, u32>,
+    /// Specialisation constant → what a pipeline calls it.
+    spec_ids: HashMap<u32, u32>,
     /// Pointer → what it points to.
     pointers: HashMap<u32, u32>,
     /// Array → id of its length.
     arrays: HashMap<u32, u32>,
     /// Variable of a buffer → its type.
     variables: BTreeMap<u32, u32>,
-    /// Function → the variables and the functions that it names.
-    functions: HashMap<u32, (HashSet<u32>, Vec<u32>)>,
+    /// Function → its first block.
+    functions: HashMap<u32, u32>,
+    /// Label → the block.
+    blocks: HashMap<u32, Block>,
     entry: Option<u32>,
+}
+
+/// A block of a function.
+#[derive(Default)]
+struct Block {
+    /// Variables that it names.
+    names: HashSet<u32>,
+    /// Functions that it calls.
+    calls: Vec<u32>,
+    /// Where control goes, and what ends and continues the construct that it begins.
+    next: Vec<u32>,
+}
+
+/// Where the text of a module is: the function, and the block in it; 0 before the first.
+#[derive(Default)]
+struct At {
+    function: u32,
+    block: u32,
 }
 
 fn note(map: &mut HashMap<u32, u32>, id: u32, value: u32) {
@@ -109,18 +148,18 @@ fn note(map: &mut HashMap<u32, u32>, id: u32, value: u32) {
 
 impl Reader {
     fn read(words: &[u32], entry: &[u8]) -> Self {
-        let (mut reader, mut function, mut rest) =
-            (Self::default(), 0, words.get(HEADER..).unwrap_or_default());
+        let (mut reader, mut at, mut rest) =
+            (Self::default(), At::default(), words.get(HEADER..).unwrap_or_default());
         while let Some(first) = rest.first() {
             let (length, op) = ((first >> 16) as usize, first & 0xffff);
             let Some((instruction, after)) = rest.split_at_checked(length.max(1)) else { break };
-            reader.instruction(op, instruction, entry, &mut function);
+            reader.instruction(op, instruction, entry, &mut at);
             rest = after;
         }
         reader
     }
 
-    fn instruction(&mut self, op: u32, words: &[u32], entry: &[u8], function: &mut u32) {
+    fn instruction(&mut self, op: u32, words: &[u32], entry: &[u8], at: &mut At) {
         match (op, words) {
             (op::ENTRY_POINT, [_, MODEL_COMPUTE, id, name @ ..]) => {
                 let name: Vec<u8> =
@@ -133,6 +172,8 @@ impl Reader {
             (op::DECORATE, [_, id, DECORATION_BINDING, binding, ..]) => {
                 note(&mut self.bindings, *id, *binding)
             }
+            (op::DECORATE, [_, id, DECORATION_SPEC_ID, number, ..]) => note(&mut self.spec_ids, *id, *number),
+            (op::SPEC_CONSTANT, [_, _, id, value, ..]) => note(&mut self.defaults, *id, *value),
             (op::TYPE_POINTER, [_, id, _, to, ..]) => note(&mut self.pointers, *id, *to),
             (op::TYPE_ARRAY, [_, id, _, length, ..]) => note(&mut self.arrays, *id, *length),
             (op::CONSTANT, [_, _, id, value, ..]) => note(&mut self.constants, *id, *value),
@@ -142,46 +183,63 @@ impl Reader {
             ) => {
                 self.variables.insert(*id, *ty);
             }
-            (op::FUNCTION, [_, _, id, ..]) => *function = *id,
+            (op::FUNCTION, [_, _, id, ..]) => *at = At { function: *id, block: 0 },
+            (op::LABEL, [_, id, ..]) if at.function != 0 => {
+                self.functions.entry(at.function).or_insert(*id);
+                at.block = *id;
+            }
             _ => {}
         }
-        if *function != 0 {
-            let (names, calls) = self.functions.entry(*function).or_default();
+        if at.block != 0 {
+            let block = self.blocks.entry(at.block).or_default();
             let variables = &self.variables;
-            names.extend(op::pointers(op, words).iter().filter(|id| variables.contains_key(id)));
-            if let (op::FUNCTION_CALL, [_, _, _, callee, ..]) = (op, words) {
-                calls.push(*callee);
+            block.names.extend(op::pointers(op, words).iter().filter(|id| variables.contains_key(id)));
+            match (op, words) {
+                (op::FUNCTION_CALL, [_, _, _, callee, ..]) => block.calls.push(*callee),
+                (op::BRANCH | op::SELECTION_MERGE, [_, to, ..]) => block.next.push(*to),
+                (op::LOOP_MERGE, [_, merge, next, ..]) => block.next.extend([merge, next]),
+                (op::BRANCH_CONDITIONAL, [_, _, then, otherwise, ..]) => block.next.extend([then, otherwise]),
+                // The default, then a literal before each label.
+                (op::SWITCH, [_, _, targets @ ..]) => block.next.extend(targets.iter().step_by(2)),
+                _ => {}
             }
         }
     }
 
     /// The variables that the entry point uses, where it is there.
     fn used(&self) -> Option<BTreeSet<u32>> {
-        let (mut seen, mut open, mut used) = (HashSet::new(), vec![self.entry?], BTreeSet::new());
-        while let Some(id) = open.pop() {
-            if let Some((names, calls)) = self.functions.get(&id).filter(|_| seen.insert(id)) {
-                used.extend(names);
-                open.extend(calls);
+        let (mut seen, mut used) = (HashSet::new(), BTreeSet::new());
+        let mut open: Vec<u32> = self.functions.get(&self.entry?).copied().into_iter().collect();
+        while let Some(label) = open.pop() {
+            if let Some(block) = self.blocks.get(&label).filter(|_| seen.insert(label)) {
+                used.extend(&block.names);
+                open.extend(&block.next);
+                open.extend(block.calls.iter().filter_map(|callee| self.functions.get(callee)));
             }
         }
         Some(used)
     }
 
-    fn count(&self, variable: u32) -> Option<u32> {
+    /// Buffers of a variable, where the module says it or a constant of this pipeline.
+    fn count(&self, variable: u32, constants: &BTreeMap<u32, u64>) -> Option<u32> {
         let held = self.variables.get(&variable).and_then(|ty| self.pointers.get(ty));
         let Some(length) = held.and_then(|held| self.arrays.get(held)) else { return Some(1) };
-        self.constants.get(length).copied()
+        let wished =
+            || constants.get(self.spec_ids.get(length)?).and_then(|value| u32::try_from(*value).ok());
+        let of_pipeline = || self.defaults.get(length).map(|default| wished().unwrap_or(*default));
+        self.constants.get(length).copied().or_else(of_pipeline)
     }
 }
 
-/// The bindings that the compute entry point called `entry` uses, by set and number in the module; none where there is no such entry point.
-pub(crate) fn uses(bytes: &[u8], entry: &[u8]) -> Option<Vec<Use>> {
+/// The bindings that the compute entry point called `entry` uses with these values of specialisation constants, by set and number in the module; none where
+/// there is no such entry point.
+pub(crate) fn uses(bytes: &[u8], entry: &[u8], constants: &BTreeMap<u32, u64>) -> Option<Vec<Use>> {
     let words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
     let reader = Reader::read(&words, entry);
     let mut found = BTreeMap::new();
     for variable in reader.used()? {
         let at = |map: &HashMap<u32, u32>| map.get(&variable).copied().unwrap_or(0);
-        found.insert((at(&reader.sets), at(&reader.bindings)), reader.count(variable));
+        found.insert((at(&reader.sets), at(&reader.bindings)), reader.count(variable, constants));
     }
     let used = |((set, slot), count)| Use { set, binding: slot, slot, count };
     Some(found.into_iter().map(used).collect())
@@ -211,6 +269,8 @@ pub(crate) extern "system" fn destroy(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::Use;
     use super::uses;
 
@@ -230,7 +290,9 @@ mod tests {
     }
 
     fn function(id: u32, body: &[Vec<u32>]) -> Vec<u32> {
-        [instruction(54, &[20, id, 0, 21]), body.concat(), instruction(56, &[])].concat()
+        let label = instruction(248, &[id + 70]);
+        let returns = instruction(253, &[]);
+        [instruction(54, &[20, id, 0, 21]), label, body.concat(), returns, instruction(56, &[])].concat()
     }
 
     /// A module with five buffers, of the functions given; its entry point is called `main`.
@@ -244,6 +306,7 @@ mod tests {
         }
         // A block; arrays of it, of three and of as many as a specialisation constant says; pointers to all.
         words.extend(instruction(43, &[22, 31, 3]));
+        words.extend(instruction(71, &[32, 1, 6]));
         words.extend(instruction(50, &[22, 32, 9]));
         words.extend(instruction(28, &[41, 40, 31]));
         words.extend(instruction(28, &[42, 40, 32]));
@@ -262,7 +325,11 @@ mod tests {
     }
 
     fn found(functions: &[Vec<u32>]) -> Vec<(u32, u32, Option<u32>)> {
-        let uses = uses(&module(functions), b"main").expect("an entry point");
+        found_with(functions, &BTreeMap::new())
+    }
+
+    fn found_with(functions: &[Vec<u32>], constants: &BTreeMap<u32, u64>) -> Vec<(u32, u32, Option<u32>)> {
+        let uses = uses(&module(functions), b"main", constants).expect("an entry point");
         uses.into_iter().map(|Use { set, binding, count, .. }| (set, binding, count)).collect()
     }
 
@@ -278,7 +345,31 @@ mod tests {
     #[test]
     fn arrays_have_their_length_where_the_module_says_it() {
         let main = function(MAIN, &[chain(SIZED), chain(ARRAY)]);
-        assert_eq!(found(&[main]), [(0, 2, Some(3)), (1, 0, None)]);
+        let all = [main];
+        assert_eq!(found(&all), [(0, 2, Some(3)), (1, 0, Some(9))]);
+        // Or a pipeline, of a specialisation constant.
+        assert_eq!(found_with(&all, &[(6, 5), (7, 8)].into()), [(0, 2, Some(3)), (1, 0, Some(5))]);
+    }
+
+    #[test]
+    fn blocks_that_control_cannot_reach_use_nothing_but_those_that_end_or_continue_a_construct_do() {
+        let block = |id: u32, body: &[Vec<u32>]| [instruction(248, &[id]), body.concat()].concat();
+        let to = |label: u32| instruction(249, &[label]);
+        let nowhere = block(200, &[chain(OTHER), instruction(57, &[20, 91, CALLED]), to(201)]);
+        let called = function(CALLED, &[chain(ARRAY)]);
+        let end = block(201, &[]);
+        let skipped = function(MAIN, &[to(201), nowhere.clone(), end.clone()]);
+        assert_eq!(found(&[skipped, called.clone()]), []);
+        let conditional = instruction(250, &[93, 200, 201]);
+        let switch = instruction(251, &[93, 201, 7, 200]);
+        let loops = [instruction(246, &[201, 200, 0]), to(201)].concat();
+        for branch in [conditional, switch, loops] {
+            let main = function(MAIN, &[branch, nowhere.clone(), end.clone()]);
+            assert_eq!(found(&[main, called.clone()]), [(0, 2, Some(3)), (7, 63, Some(1))]);
+        }
+        // No label is a literal of a switch.
+        let literal = function(MAIN, &[instruction(251, &[93, 201, 200, 201]), nowhere, end]);
+        assert_eq!(found(&[literal, called]), []);
     }
 
     #[test]
@@ -294,7 +385,7 @@ mod tests {
         let load = instruction(61, &[60, 90, ARRAY, PLAIN]);
         let length = instruction(68, &[60, 90, SIZED, PLAIN]);
         let main = function(MAIN, &[literal, store_of_a_number, load, length]);
-        assert_eq!(found(&[main]), [(0, 2, Some(3)), (1, 0, None), (7, 63, Some(1))]);
+        assert_eq!(found(&[main]), [(0, 2, Some(3)), (1, 0, Some(9)), (7, 63, Some(1))]);
         let argument = instruction(57, &[20, 91, CALLED, PLAIN]);
         assert_eq!(found(&[function(MAIN, &[argument])]), [(0, 4, Some(1))]);
         let atomic = instruction(234, &[60, 90, PLAIN, 31, 31, 31]);
@@ -304,13 +395,14 @@ mod tests {
     #[test]
     fn modules_that_are_cut_anywhere_are_read_as_far_as_they_go() {
         let whole = module(&[function(MAIN, &[chain(PLAIN)])]);
-        assert_eq!(uses(&whole, b"other"), None);
+        let none = BTreeMap::new();
+        assert_eq!(uses(&whole, b"other", &none), None);
         for end in 0..whole.len() {
-            let _without_a_panic = uses(&whole[..end], b"main");
+            let _without_a_panic = uses(&whole[..end], b"main", &none);
         }
         let mut endless = whole;
         // An instruction without length.
         endless[20..24].fill(0);
-        assert_eq!(uses(&endless, b"main"), None);
+        assert_eq!(uses(&endless, b"main", &none), None);
     }
 }

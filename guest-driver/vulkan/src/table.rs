@@ -167,6 +167,7 @@ commands! { of_devices:
     c"vkGetSemaphoreCounterValue" | c"vkGetSemaphoreCounterValueKHR" PFN_vkGetSemaphoreCounterValue = semaphore::counter;
     c"vkInvalidateMappedMemoryRanges" PFN_vkInvalidateMappedMemoryRanges = memory::synchronise;
     c"vkMapMemory" PFN_vkMapMemory = memory::map;
+    c"vkMapMemory2KHR" PFN_vkMapMemory2KHR = memory::map2;
     c"vkMergePipelineCaches" PFN_vkMergePipelineCaches = pipeline::merge_caches;
     c"vkQueueBindSparse" PFN_vkQueueBindSparse = queue::bind_sparse;
     c"vkQueueSubmit" PFN_vkQueueSubmit = queue::submit;
@@ -182,6 +183,7 @@ commands! { of_devices:
     c"vkSignalSemaphore" | c"vkSignalSemaphoreKHR" PFN_vkSignalSemaphore = semaphore::signal;
     c"vkTrimCommandPool" | c"vkTrimCommandPoolKHR" PFN_vkTrimCommandPool = command_pool::trim;
     c"vkUnmapMemory" PFN_vkUnmapMemory = memory::unmap;
+    c"vkUnmapMemory2KHR" PFN_vkUnmapMemory2KHR = memory::unmap2;
     c"vkUpdateDescriptorSetWithTemplate" | c"vkUpdateDescriptorSetWithTemplateKHR" PFN_vkUpdateDescriptorSetWithTemplate = template::update;
     c"vkUpdateDescriptorSets" PFN_vkUpdateDescriptorSets = update::update;
     c"vkWaitForFences" PFN_vkWaitForFences = fence::wait;
@@ -288,6 +290,7 @@ mod tests {
                 c"vkCmdCopyImageToBuffer2KHR",
                 c"vkCmdResolveImage2KHR",
             ],
+            b"VK_KHR_map_memory2" => &[c"vkMapMemory2KHR", c"vkUnmapMemory2KHR"],
             b"VK_KHR_descriptor_update_template" => &[
                 c"vkCreateDescriptorUpdateTemplateKHR",
                 c"vkDestroyDescriptorUpdateTemplateKHR",

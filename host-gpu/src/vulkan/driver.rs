@@ -18,6 +18,7 @@ use crate::vulkan::gates::Gates;
 use crate::vulkan::grids::Grids;
 use crate::vulkan::import::HostRange;
 use crate::vulkan::import::Import;
+use crate::vulkan::import::try_import;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Kind;
 use crate::vulkan::info::Limits;
@@ -74,6 +75,21 @@ pub struct Driver {
     pub(super) gpu: Arc<Gpu>,
 }
 
+/// Opens a device. One that takes no pages of files copies host memory, whatever it offers: then also why.
+pub(super) fn open_gpu(
+    instance: &Arc<Instance>,
+    candidate: &mut Candidate,
+    executor: Executor,
+    is_realtime: bool,
+) -> Result<(Arc<Gpu>, Option<VulkanError>), VulkanError> {
+    let gpu = Gpu::open(Arc::clone(instance), candidate, executor, is_realtime)?;
+    let Err(refused) = try_import(&gpu)? else { return Ok((gpu, None)) };
+    log::warn!("{}: {refused}; what kernels bind is copied to the device and back", candidate.info.name);
+    drop(gpu);
+    candidate.copy_memory();
+    Ok((Gpu::open(Arc::clone(instance), candidate, executor, is_realtime)?, Some(refused)))
+}
+
 impl Driver {
     /// Opens the best device there is.
     pub fn open(options: &Options) -> Result<Self, VulkanError> {
@@ -81,7 +97,7 @@ impl Driver {
         let mut candidate = choose(instance.candidates()?, options)?;
         let told = candidate.restrict(options.profile)?;
         let executor = options.executor.unwrap_or(Executor::of(candidate.info.kind));
-        let gpu = Gpu::open(Arc::new(instance), &candidate, executor, options.is_realtime)?;
+        let (gpu, _) = open_gpu(&Arc::new(instance), &mut candidate, executor, options.is_realtime)?;
         Self::of(gpu, candidate.info, options.spin, executor, told)
     }
 

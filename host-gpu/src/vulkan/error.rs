@@ -74,6 +74,12 @@ pub enum VulkanError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A device that imports host memory does not take it where it is pages of a file, as a driver that knows anonymous memory alone.
+    #[error("host memory that is pages of a file cannot be imported: {call} says ERROR_INVALID_EXTERNAL_HANDLE")]
+    FileRefused {
+        /// The call that said so.
+        call: &'static str,
+    },
     /// The device's own memory cannot be had.
     #[error("{length} bytes of the device's own memory cannot be allocated: {reason}")]
     Allocate {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::memory::mapping::Access;
 use crate::memory::mapping::Mapping;
+use crate::memory::vram::create_memfd;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::info::ImportMethod;
 use crate::vulkan::raw::device::Gpu;
@@ -41,6 +42,22 @@ impl HostRange {
     /// All of `mapping`, which is mapped for `access`.
     pub fn whole(mapping: &Arc<Mapping>, access: Access) -> Self {
         Self { mapping: Arc::clone(mapping), offset: 0, length: mapping.len(), access }
+    }
+}
+
+/// Imports a page of a file, as video memory and guest memory are pages of files. Inside: whether the device takes none, as one that copies.
+pub(super) fn try_import(gpu: &Arc<Gpu>) -> Result<Result<(), VulkanError>, VulkanError> {
+    if gpu.import() == ImportMethod::Copy {
+        return Ok(Ok(()));
+    }
+    let length = gpu.limits.import_alignment;
+    let failed = |error: &dyn std::error::Error| VulkanError::SelfTest { reason: error.to_string() };
+    let file = create_memfd("campanile-import", length).map_err(|error| failed(&error))?;
+    let page = Mapping::new(file, 0, length, Access::ReadWrite).map_err(|error| failed(&error))?;
+    match Memory::import_host_pointer(gpu, &Arc::new(page), 0, length) {
+        Ok(_) => Ok(Ok(())),
+        Err(refused @ VulkanError::FileRefused { .. }) => Ok(Err(refused)),
+        Err(error) => Err(error),
     }
 }
 

@@ -282,6 +282,26 @@ fn outer(name: &str) -> &str {
 }
 
 #[test]
+fn a_driver_that_takes_no_pages_of_files_copies_host_memory_and_says_so() {
+    with_faults(|faults| {
+        let open = |name: &str, failure| {
+            faults.reset();
+            assert!(faults.arm(name, 1, failure));
+            collect();
+            Driver::open(&Options::default()).map(|driver| driver.copies_memory())
+        };
+        for name in ["vkGetMemoryHostPointerPropertiesEXT", "vkAllocateMemory"] {
+            assert_eq!(open(name, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE).ok(), Some(true));
+            assert!(logged().iter().any(|line| line.contains(name) && line.contains("copied")), "{:?}", logged());
+            // What passes is no reason.
+            assert!(open(name, vk::Result::ERROR_OUT_OF_HOST_MEMORY).is_err());
+        }
+        faults.reset();
+        assert!(!Driver::open(&Options::default()).unwrap().copies_memory());
+    });
+}
+
+#[test]
 fn a_driver_that_runs_on_cpus_fails_each_call_in_turn() {
     with_faults(|faults| each_call_fails_in_turn(faults, Executor::Cpu));
 }

@@ -203,6 +203,14 @@ impl DeviceReport {
         };
     }
 
+    /// Host memory comes by no pointers after all: it is copied.
+    pub fn refuse_pointers(&mut self, why: &str) {
+        if let [pointer, copy, ..] = self.imports.as_mut_slice() {
+            (pointer.works, pointer.problem) = (Some(false), Some(why.to_owned()));
+            copy.offered = true;
+        }
+    }
+
     /// How engines get at host memory.
     pub fn host_memory(&mut self) -> Option<&mut ImportReport> {
         let copies = usize::from(self.copies());
@@ -210,7 +218,7 @@ impl DeviceReport {
     }
 
     fn copies(&self) -> bool {
-        self.imports.first().is_some_and(|pointer| !pointer.offered)
+        self.imports.get(1).is_some_and(|copy| copy.offered)
     }
 }
 

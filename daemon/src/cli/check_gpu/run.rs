@@ -76,7 +76,10 @@ fn check(name: Option<&str>, measures: bool) -> Report {
 /// Opens a device that lacks nothing, tries it and measures it.
 fn examine(devices: &Devices, index: usize, found: &Found, measures: bool, report: &mut DeviceReport) {
     let mut driver = match devices.open(index, SPIN) {
-        Ok(driver) => driver,
+        Ok((driver, refused)) => {
+            refused.into_iter().for_each(|refused| report.refuse_pointers(&refused.to_string()));
+            driver
+        }
         Err(error) => return report.problem = Some(error.to_string()),
     };
     let outcome = trial::host(&mut driver);

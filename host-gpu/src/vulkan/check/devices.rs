@@ -12,7 +12,7 @@ use crate::vulkan::info::Hardware;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Limits;
 use crate::vulkan::options::Executor;
-use crate::vulkan::raw::device::Gpu;
+use crate::vulkan::driver::open_gpu;
 use crate::vulkan::raw::instance::Candidate;
 use crate::vulkan::raw::instance::Instance;
 
@@ -66,19 +66,25 @@ impl Devices {
         self.candidates.iter().map(found).collect()
     }
 
-    /// Opens device `index` of [`Self::found`], to look at its counter for `spin` before sleeping on it.
+    /// Opens device `index` of [`Self::found`], to look at its counter for `spin` before sleeping on it. Also why it copies host memory where it says that it
+    /// imports some.
     ///
     /// # Errors
     /// There is no such device, it lacks something, or the driver fails.
-    pub fn open(&self, index: usize, spin: Duration) -> Result<Driver, VulkanError> {
-        let candidate = self.candidates.get(index).ok_or(VulkanError::NoDevice)?;
+    pub fn open(
+        &self,
+        index: usize,
+        spin: Duration,
+    ) -> Result<(Driver, Option<VulkanError>), VulkanError> {
+        let mut candidate = self.candidates.get(index).ok_or(VulkanError::NoDevice)?.clone();
         if !candidate.missing.is_empty() {
             let reasons = format!("{} lacks {}", candidate.info, candidate.missing.join(", "));
             return Err(VulkanError::Unsuitable { reasons });
         }
         let executor = Executor::of(candidate.info.kind);
-        let gpu = Gpu::open(Arc::clone(&self.instance), candidate, executor, false)?;
-        Driver::of(gpu, candidate.info.clone(), spin, executor, Box::new(candidate.told()))
+        let (gpu, refused) = open_gpu(&self.instance, &mut candidate, executor, false)?;
+        let told = Box::new(candidate.told());
+        Ok((Driver::of(gpu, candidate.info, spin, executor, told)?, refused))
     }
 }
 

@@ -57,6 +57,7 @@ pub(in crate::vulkan) struct Instance {
 }
 
 /// A device that could be opened, or why not.
+#[derive(Clone)]
 pub(in crate::vulkan) struct Candidate {
     pub(in crate::vulkan) info: Info,
     pub(in crate::vulkan) limits: Limits,
@@ -124,9 +125,6 @@ impl Instance {
         let subgroups = features::has_subgroup_sizes(&self.raw, device).then_some(&subgroups);
         let mut limits = limits(&base.limits, &host, subgroups);
         limits.subgroup_size = known.subgroup_size;
-        if import == ImportMethod::Copy {
-            limits.import_alignment = COPIED_ALIGNMENT;
-        }
         let mut missing = self.missing_features(device, base.api_version, &has);
 
         let family = self.compute_family(device);
@@ -149,7 +147,7 @@ impl Instance {
         let has_conditions =
             import == ImportMethod::HostPointer && has(CONDITIONS) && self.knows_conditions(device);
         let clock = family.and_then(|family| self.clock(device, family, base.limits.timestamp_period));
-        Ok(Candidate {
+        let mut candidate = Candidate {
             info,
             limits,
             profile: features::profile(&self.raw, device),
@@ -160,7 +158,11 @@ impl Instance {
             clock,
             handles: self.handles(device, &extensions),
             priorities: self.priorities(device, &extensions),
-        })
+        };
+        if import == ImportMethod::Copy {
+            candidate.copy_memory();
+        }
+        Ok(candidate)
     }
 
     fn extensions(&self, device: vk::PhysicalDevice) -> Result<Vec<vk::ExtensionProperties>, VulkanError> {
@@ -244,6 +246,13 @@ impl Drop for Instance {
 }
 
 impl Candidate {
+    /// Host memory is to be copied, whatever the device offers.
+    pub(in crate::vulkan) fn copy_memory(&mut self) {
+        self.info.import = ImportMethod::Copy;
+        self.limits.import_alignment = COPIED_ALIGNMENT;
+        self.has_conditions = false;
+    }
+
     /// The global priorities that the queue which runs kernels can have.
     pub(super) fn offered_priorities(&self) -> GlobalPriorities {
         self.priorities.get(self.family as usize).copied().unwrap_or_default()

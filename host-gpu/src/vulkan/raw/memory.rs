@@ -101,7 +101,7 @@ impl Memory {
         // SAFETY: the device is alive, the pointer is to mapped memory, and `offered` outlives the call.
         unsafe { query(gpu.device.handle(), HOST_POINTER, pointer, &raw mut offered) }
             .result()
-            .map_err(|result| refused(format!("vkGetMemoryHostPointerPropertiesEXT says {result}")))?;
+            .map_err(|result| not_imported("vkGetMemoryHostPointerPropertiesEXT", result, refused))?;
         let type_index = shared_type(&gpu.memory_types, offered.memory_type_bits)
             .ok_or_else(|| refused("the device would not see it coherently".to_owned()))?;
 
@@ -113,7 +113,7 @@ impl Memory {
             .push_next(&mut import);
         // SAFETY: the range is mapped, aligned as demanded, and stays so as long as `_pages` is held.
         let raw = unsafe { gpu.device.allocate_memory(&info, None) }
-            .map_err(|result| refused(format!("vkAllocateMemory says {result}")))?;
+            .map_err(|result| not_imported("vkAllocateMemory", result, refused))?;
         let (gpu, _pages) = (Arc::clone(gpu), Some(Arc::clone(mapping)));
         Ok(Self { gpu, raw, type_index, length, handles: HOST_POINTER, _pages, mapped: None })
     }
@@ -232,6 +232,18 @@ impl Memory {
             refused(format!("vkAllocateMemory says {result}"))
         })?;
         Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length, handles, _pages: None, mapped: None })
+    }
+}
+
+/// What a call said that was to import host memory.
+fn not_imported(
+    call: &'static str,
+    result: vk::Result,
+    refused: impl FnOnce(String) -> VulkanError,
+) -> VulkanError {
+    match result {
+        vk::Result::ERROR_INVALID_EXTERNAL_HANDLE => VulkanError::FileRefused { call },
+        result => refused(format!("{call} says {result}")),
     }
 }
 

@@ -87,11 +87,8 @@ impl Row<'_> {
     pub(super) fn note(self, commands: vk::CommandBuffer, index: usize) {
         let query = self.first + number(index).min(self.stamps.row - 1);
         let (device, pool) = (&self.stamps.gpu.device, self.stamps.pool);
-        let stage = if index == 0 {
-            vk::PipelineStageFlags::TOP_OF_PIPE
-        } else {
-            vk::PipelineStageFlags::COMPUTE_SHADER
-        };
+        // The beginning too: a stage that comes first would be noted while work of an earlier submission runs.
+        let stage = vk::PipelineStageFlags::COMPUTE_SHADER;
         // SAFETY: recording, for a queue that has a clock; the query is in the pool and was reset.
         unsafe { device.cmd_write_timestamp(commands, stage, pool, query) };
     }
