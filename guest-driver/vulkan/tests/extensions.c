@@ -215,12 +215,49 @@ static void named_profile(struct device *device) {
     free(extensions);
 }
 
+/* A module with more names in it than a message takes is the same without them. */
+static void debugged(struct device *device) {
+    enum { NAMES = 300, NAME = 250 };
+    size_t words = sizeof add_words / 4, at = 5;
+    uint32_t *named = malloc((words + NAMES * NAME) * 4);
+    /* Before the first name that is there. */
+    while ((add_words[at] & 0xffff) != 5) at += add_words[at] >> 16;
+    memcpy(named, add_words, at * 4);
+    for (size_t i = 0; i < NAMES; i++) {
+        uint32_t *name = &named[at + i * NAME];
+        name[0] = NAME << 16 | 5, name[1] = add_words[at + 1];
+        memset(&name[2], 'n', (NAME - 2) * 4 - 1);
+        name[NAME - 1] &= 0xffffff;
+    }
+    memcpy(&named[at + NAMES * NAME], &add_words[at], (words - at) * 4);
+    struct adder adder = adder_new(device);
+    VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+    VkSpecializationMapEntry entries[2] = {{0, 0, 4}, {1, 4, 4}};
+    uint32_t values[2] = {64, 3};
+    VkSpecializationInfo specialization = {2, entries, sizeof values, values};
+    info.stage.pSpecializationInfo = &specialization;
+    info.stage.module = module_new(device, named, (words + NAMES * NAME) * 4);
+    info.stage.pName = "main";
+    info.layout = adder.layout;
+    vkDestroyPipeline(device->device, adder.pipeline, NULL);
+    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &adder.pipeline));
+    vkDestroyShaderModule(device->device, info.stage.module, NULL);
+    VkCommandBuffer commands = commands_begin(device);
+    adder_record(&adder, commands, 5);
+    commands_run(device, commands);
+    NEED(adder_holds(&adder, 1, 5));
+    adder_free(device, &adder);
+    free(named);
+}
+
 int main(int argc, char **argv) {
     static const char *const names[] = {"VK_EXT_private_data",    "VK_EXT_pipeline_creation_cache_control",
                                         "VK_EXT_tooling_info",    "VK_EXT_pipeline_creation_feedback",
                                         "VK_EXT_robustness2",     "VK_KHR_zero_initialize_workgroup_memory"};
     static const struct test tests[] = {
         {"private-data", private_data}, {"pipelines", pipelines}, {"layouts", layouts}, {"told", told},
-        {"named-profile", named_profile}, {NULL, NULL}};
+        {"named-profile", named_profile}, {"debugged", debugged}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 6, names);
 }

@@ -12,8 +12,16 @@ use std::process::Command;
 use built::Daemon;
 use built::printed;
 
-/// Compiles a program with all warnings as errors, and runs one test of it.
+/// Khronos' validation layer, which prints what breaks a rule of Vulkan: nothing, where driver and program keep to them.
+const VALIDATION: (&str, &str) = ("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation");
+
+/// Compiles a program with all warnings as errors, and runs one test of it under Khronos' validation.
 fn run(program: &str, test: &str) {
+    run_with(program, test, &[VALIDATION]);
+}
+
+/// The same of a test that breaks rules on purpose, without.
+fn run_wild(program: &str, test: &str) {
     run_with(program, test, &[]);
 }
 
@@ -24,6 +32,11 @@ fn run_with(program: &str, test: &str, variables: &[(&str, &str)]) {
 
 /// The same, on a daemon with these arguments.
 fn run_on(arguments: &[&str], program: &str, test: &str, variables: &[(&str, &str)]) {
+    assert_eq!(printed_on(arguments, program, test, variables), format!("{test}: ok\n"));
+}
+
+/// What a test prints on a daemon with these arguments.
+fn printed_on(arguments: &[&str], program: &str, test: &str, variables: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let library = built::folder().join("libvulkan_campanile.so");
     let manifest = folder.path().join("campanile_icd.json");
@@ -41,9 +54,9 @@ fn run_on(arguments: &[&str], program: &str, test: &str, variables: &[(&str, &st
     command
         .env_remove("CAMPANILE_GRAPHICS_FAMILY")
         .env_remove("CAMPANILE_BUFFER_ADDRESSES")
-        .env("VK_INSTANCE_LAYERS", std::env::var("TRYLAYERS").unwrap_or_default())
+        .env_remove("VK_INSTANCE_LAYERS")
         .envs(variables.iter().copied());
-    assert_eq!(printed(&mut command), format!("{test}: ok\n"));
+    printed(&mut command)
 }
 
 /// The same, on the driver that engines load.
@@ -173,18 +186,29 @@ fn extensions_tell_what_they_promise() {
 }
 
 #[test]
+fn modules_may_be_as_long_as_debuggers_make_them() {
+    run("extensions", "debugged");
+}
+
+#[test]
+fn validation_sees_what_breaks_a_rule() {
+    let printed = printed_on(&["--tdr-timeout", "500"], "errors", "pending", &[VALIDATION]);
+    assert!(printed.contains("VUID-vkQueueSubmit-pCommandBuffers-00071"), "{printed}");
+}
+
+#[test]
 fn a_device_with_a_named_profile_is_that_and_nothing_of_the_hosts_and_programs_run_on_it() {
     let named = ["--tdr-timeout", "500", "--gpu-profile", "campanile-1"];
-    run_on(&named, "extensions", "named-profile", &[]);
+    run_on(&named, "extensions", "named-profile", &[VALIDATION]);
     for test in ["resubmit", "indirect", "descriptors", "push-templates"] {
-        run_on(&named, "compute", test, &[]);
+        run_on(&named, "compute", test, &[VALIDATION]);
     }
-    run_on(&named, "extensions", "layouts", &[]);
+    run_on(&named, "extensions", "layouts", &[VALIDATION]);
 }
 
 #[test]
 fn modules_that_are_none_are_refused_and_the_device_goes_on() {
-    run("errors", "modules");
+    run_wild("errors", "modules");
 }
 
 #[test]
@@ -194,17 +218,17 @@ fn what_there_is_not_is_refused() {
 
 #[test]
 fn a_hang_loses_its_device_and_another_one_works() {
-    run("errors", "lost");
+    run_wild("errors", "lost");
 }
 
 #[test]
 fn memory_freed_under_work_loses_the_device_of_that_work_alone() {
-    run("errors", "freed");
+    run_wild("errors", "freed");
 }
 
 #[test]
 fn a_command_buffer_that_is_pending_runs_again_or_ends_its_device() {
-    run("errors", "pending");
+    run_wild("errors", "pending");
 }
 
 #[test]
@@ -214,7 +238,7 @@ fn what_is_made_and_destroyed_leaves_nothing_behind() {
 
 #[test]
 fn drawing_is_refused_by_a_result() {
-    run("errors", "drawing");
+    run_wild("errors", "drawing");
     run_with("errors", "drawing", &[("CAMPANILE_GRAPHICS_FAMILY", "1")]);
 }
 
@@ -231,7 +255,7 @@ fn texel_buffers_are_pushed() {
 
 #[test]
 fn texel_buffers_have_the_formats_that_are_told_and_no_others() {
-    run("texels", "formats");
+    run_wild("texels", "formats");
 }
 
 #[test]
@@ -243,7 +267,7 @@ fn texel_buffers_come_to_the_same_on_the_driver_itself() {
 
 #[test]
 fn programs_on_webgpu_find_graphics_and_others_do_not() {
-    run("claims", "graphics");
+    run_wild("claims", "graphics");
 }
 
 #[test]
@@ -253,5 +277,5 @@ fn programs_on_iree_find_addresses_of_buffers_and_others_do_not() {
 
 #[test]
 fn memory_that_the_cpu_sees_is_guest_ram_where_the_window_is_full() {
-    run_on(&["--vram", "512M"], "memory", "window", &[]);
+    run_on(&["--vram", "512M"], "memory", "window", &[VALIDATION]);
 }

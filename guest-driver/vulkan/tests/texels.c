@@ -58,7 +58,7 @@ static struct texels texels_new(struct device *device, VkDescriptorSetLayoutCrea
     pipeline.layout = texels.layout;
     OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &pipeline, NULL, &texels.pipeline));
     vkDestroyShaderModule(device->device, pipeline.stage.module, NULL);
-    VkBufferUsageFlags usage = VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT | VK_BUFFER_USAGE_STORAGE_TEXEL_BUFFER_BIT;
+    VkBufferUsageFlags uniform = VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT;
     static const struct {
         VkFormat format;
         VkDeviceSize offset, range;
@@ -72,7 +72,9 @@ static struct texels texels_new(struct device *device, VkDescriptorSetLayoutCrea
         {VK_FORMAT_R16_SFLOAT, 256, VK_WHOLE_SIZE},
     };
     for (int i = 0; i < NUMBERS + 1; i++) {
-        texels.buffers[i] = buffer_new(device, usage);
+        /* Not every format can be written. */
+        int is_written = shown[i].format != VK_FORMAT_R8_UNORM && shown[i].format != VK_FORMAT_R16_SFLOAT;
+        texels.buffers[i] = buffer_new(device, is_written ? uniform | VK_BUFFER_USAGE_STORAGE_TEXEL_BUFFER_BIT : uniform);
         memset(texels.buffers[i].words, 0, WORDS * 4);
         VkBuffer buffer = texels.buffers[i].buffer;
         texels.views[i] = view_of(device, buffer, shown[i].format, shown[i].offset, shown[i].range);
