@@ -115,7 +115,7 @@ impl Body<'_, '_> {
             }
             Op::CopyMemory => {
                 inst.length(3, 7)?;
-                self.check_hints(here, 3)?;
+                check_hints(&self.symbols.module, inst, 3)?;
                 let (to, from) = (self.pointer(here, 1)?, self.pointer(here, 2)?);
                 if to.to != from.to || !self.symbols.is_value(to.to) {
                     return Err(wrong(inst, "its pointers do not point to the same type"));
@@ -188,21 +188,6 @@ impl Body<'_, '_> {
             function.writes.push(pointer.root);
             function.accesses += u64::from(!is_own(pointer.class));
         });
-        Ok(())
-    }
-
-    /// Memory operands from operand `at` on that are no more than hints, of what is written and then of what is read.
-    fn check_hints(&self, here: Here, at: u32) -> Result<(), GuardError> {
-        let mut next = at;
-        while next < here.inst.len {
-            let mask = self.symbols.module.word(here.inst, next);
-            let is_aligned = mask & ALIGNED != 0;
-            let good = !is_aligned || self.symbols.module.word(here.inst, next + 1).is_power_of_two();
-            if mask & !(ALIGNED | NONTEMPORAL) != 0 || !good {
-                return Err(wrong(here.inst, "these memory operands are not offered"));
-            }
-            next += 1 + u32::from(is_aligned);
-        }
         Ok(())
     }
 
@@ -335,6 +320,21 @@ impl Body<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Memory operands from operand `at` on that are no more than hints, of what is written and then of what is read.
+fn check_hints(module: &Module<'_>, inst: Inst, at: u32) -> Result<(), GuardError> {
+    let mut next = at;
+    while next < inst.len {
+        let mask = module.word(inst, next);
+        let is_aligned = mask & ALIGNED != 0;
+        let good = !is_aligned || module.word(inst, next + 1).is_power_of_two();
+        if mask & !(ALIGNED | NONTEMPORAL) != 0 || !good {
+            return Err(wrong(inst, "these memory operands are not offered"));
+        }
+        next += 1 + u32::from(is_aligned);
+    }
+    Ok(())
 }
 
 /// Whether memory of this class is an invocation's own, which compilers keep in registers: it costs what other values do.

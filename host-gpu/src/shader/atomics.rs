@@ -6,6 +6,7 @@ use spirv::StorageClass;
 
 use crate::shader::body::Body;
 use crate::shader::body::Here;
+use crate::shader::clamp::Semantics;
 use crate::shader::error::GuardError;
 use crate::shader::module::wrong;
 use crate::shader::shape::Scalar;
@@ -23,17 +24,6 @@ const IMAGE_MEMORY: u32 = 0x800;
 const OUTPUT_MEMORY: u32 = 0x1000;
 const MAKE_AVAILABLE: u32 = 0x2000;
 const MAKE_VISIBLE: u32 = 0x4000;
-
-/// Memory semantics that the result says in Vulkan's words.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Semantics {
-    /// Index of the instruction, and which operand it is.
-    pub(super) index: u32,
-    pub(super) operand: u32,
-    /// The type of the constant, and its value.
-    pub(super) ty: u32,
-    pub(super) value: u32,
-}
 
 impl Body<'_, '_> {
     /// One of [`is_atomic`].

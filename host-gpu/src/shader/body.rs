@@ -4,9 +4,9 @@ use spirv::Capability;
 use spirv::GlslStd450Op;
 use spirv::Op;
 
-use crate::shader::atomics::Semantics;
 use crate::shader::capabilities::Capabilities;
 use crate::shader::clamp::Clamp;
+use crate::shader::clamp::Semantics;
 use crate::shader::decorations::Decorations;
 use crate::shader::decorations::WHOLE;
 use crate::shader::entries::Entries;
@@ -144,7 +144,7 @@ impl Body<'_, '_> {
                 }
                 // What has no name is called so, too.
                 Op::Nop if inst.code == Op::Nop as u32 => inst.length(1, 1)?,
-                Op::ExpectKHR | Op::AssumeTrueKHR => self.check_hint(here)?,
+                Op::ExpectKHR | Op::AssumeTrueKHR => check_hint(self, here)?,
                 Op::BranchConditional => {
                     let condition = self.used(here, 1)?;
                     if self.symbols.shape(condition.ty) != Shape::Bool {
@@ -226,29 +226,6 @@ impl Body<'_, '_> {
         let meaning = Id { kind: Kind::Value, ty, inst: here.index, block: here.block, data: 0 };
         self.symbols.module.define(here.inst, id, meaning)?;
         Ok(ty)
-    }
-
-    /// What tells a compiler which value is likely, or what holds.
-    fn check_hint(&mut self, here: Here) -> Result<(), GuardError> {
-        let inst = here.inst;
-        if !self.capabilities.has(Capability::ExpectAssumeKHR) {
-            return Err(wrong(inst, "the capability ExpectAssumeKHR is not declared"));
-        }
-        let good = if inst.op() == Op::AssumeTrueKHR {
-            inst.length(2, 2)?;
-            self.symbols.shape(self.used(here, 1)?.ty) == Shape::Bool
-        } else {
-            inst.length(5, 5)?;
-            let [value, likely] = [self.used(here, 3)?.ty, self.used(here, 4)?.ty];
-            let ty = self.result_of(here, false)?;
-            let is_whole = self.symbols.numeric(ty).is_some_and(|n| n.scalar != Scalar::Float);
-            is_whole && [value, likely] == [ty; 2]
-        };
-        if good {
-            Ok(())
-        } else {
-            Err(wrong(inst, "it is of no boolean or integer, or of another type than its result"))
-        }
     }
 
     fn check_instruction(&mut self, here: Here) -> Result<(), GuardError> {
@@ -364,6 +341,28 @@ impl Body<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// What tells a compiler which value is likely, or what holds.
+fn check_hint(body: &mut Body<'_, '_>, here: Here) -> Result<(), GuardError> {
+    let inst = here.inst;
+    if !body.capabilities.has(Capability::ExpectAssumeKHR) {
+        return Err(wrong(inst, "the capability ExpectAssumeKHR is not declared"));
+    }
+    let good = if inst.op() == Op::AssumeTrueKHR {
+        inst.length(2, 2)?;
+        body.symbols.shape(body.used(here, 1)?.ty) == Shape::Bool
+    } else {
+        inst.length(5, 5)?;
+        let [value, likely] = [body.used(here, 3)?.ty, body.used(here, 4)?.ty];
+        let ty = body.result_of(here, false)?;
+        let is_whole = body.symbols.numeric(ty).is_some_and(|n| n.scalar != Scalar::Float);
+        is_whole && [value, likely] == [ty; 2]
+    };
+    if good {
+        return Ok(());
+    }
+    Err(wrong(inst, "it is of no boolean or integer, or of another type than its result"))
 }
 
 const FIRST_OF_SUBGROUP: u32 = Op::GroupNonUniformElect as u32;

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use spirv::Capability;
 use spirv::Op;
 
-use crate::shader::atomics::Semantics;
 use crate::shader::body::Body;
 use crate::shader::capabilities::Capabilities;
 use crate::shader::clamp::Clamp;
+use crate::shader::clamp::Semantics;
 use crate::shader::constants::Constants;
 use crate::shader::decorations::Decorations;
 use crate::shader::entries::Entries;

@@ -75,7 +75,9 @@ pub enum VulkanError {
         reason: String,
     },
     /// A device that imports host memory does not take it where it is pages of a file, as a driver that knows anonymous memory alone.
-    #[error("host memory that is pages of a file cannot be imported: {call} says ERROR_INVALID_EXTERNAL_HANDLE")]
+    #[error(
+        "host memory that is pages of a file cannot be imported: {call} says ERROR_INVALID_EXTERNAL_HANDLE"
+    )]
     FileRefused {
         /// The call that said so.
         call: &'static str,

@@ -292,7 +292,11 @@ fn a_driver_that_takes_no_pages_of_files_copies_host_memory_and_says_so() {
         };
         for name in ["vkGetMemoryHostPointerPropertiesEXT", "vkAllocateMemory"] {
             assert_eq!(open(name, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE).ok(), Some(true));
-            assert!(logged().iter().any(|line| line.contains(name) && line.contains("copied")), "{:?}", logged());
+            assert!(
+                logged().iter().any(|line| line.contains(name) && line.contains("copied")),
+                "{:?}",
+                logged()
+            );
             // What passes is no reason.
             assert!(open(name, vk::Result::ERROR_OUT_OF_HOST_MEMORY).is_err());
         }

@@ -122,13 +122,13 @@ fn land(
         engine.completed = engine.completed.max(fence_id);
     }
     // Of a device that has ended nothing is in the state.
-    let Some((of, context)) = owner else { return Ok(None) };
+    let Some((of, its_context)) = owner else { return Ok(None) };
     if end == BufferEnd::Unknown {
         return Ok(Some(of));
     }
     let missing = || OvertakeError::Buffer(of, order, engine);
     let process = saved.processes.iter_mut().find(|process| process.context == of).ok_or_else(missing)?;
-    let buffers = buffers(process, context).ok_or_else(missing)?;
+    let buffers = buffers(process, its_context).ok_or_else(missing)?;
     let place = buffers.iter().position(|buffer| buffer.order == order).ok_or_else(missing)?;
     if let BufferEnd::Left { is_saved } = end {
         let buffer = buffers.get_mut(place).ok_or_else(missing)?;
@@ -148,9 +148,9 @@ fn land(
 }
 
 /// The kernel-mode buffers of the context in this place of a process.
-fn buffers(process: &mut SavedProcess, context: u32) -> Option<&mut Vec<SavedBuffer>> {
+fn buffers(process: &mut SavedProcess, place: u32) -> Option<&mut Vec<SavedBuffer>> {
     let contexts = &mut process.device.as_mut()?.contexts.0;
-    let (_, context) = contexts.get_mut(usize::try_from(context).ok()?)?;
+    let (_, context) = contexts.get_mut(usize::try_from(place).ok()?)?;
     Some(&mut context.as_mut()?.buffers)
 }
 

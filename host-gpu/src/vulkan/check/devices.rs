@@ -6,13 +6,13 @@ use std::time::Duration;
 use campanile_protocol::profile::Profile;
 
 use crate::vulkan::driver::Driver;
+use crate::vulkan::driver::open_gpu;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::info::Handles;
 use crate::vulkan::info::Hardware;
 use crate::vulkan::info::Info;
 use crate::vulkan::info::Limits;
 use crate::vulkan::options::Executor;
-use crate::vulkan::driver::open_gpu;
 use crate::vulkan::raw::instance::Candidate;
 use crate::vulkan::raw::instance::Instance;
 
@@ -71,11 +71,7 @@ impl Devices {
     ///
     /// # Errors
     /// There is no such device, it lacks something, or the driver fails.
-    pub fn open(
-        &self,
-        index: usize,
-        spin: Duration,
-    ) -> Result<(Driver, Option<VulkanError>), VulkanError> {
+    pub fn open(&self, index: usize, spin: Duration) -> Result<(Driver, Option<VulkanError>), VulkanError> {
         let mut candidate = self.candidates.get(index).ok_or(VulkanError::NoDevice)?.clone();
         if !candidate.missing.is_empty() {
             let reasons = format!("{} lacks {}", candidate.info, candidate.missing.join(", "));
