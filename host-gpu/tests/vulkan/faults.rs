@@ -365,6 +365,7 @@ fn every_call_whose_failure_is_told_by_name_is_one_that_can_be_made_to_fail() {
         for rest in after("failed(\"")
             .into_iter()
             .chain(after("format!(\"").into_iter().filter(|it| it.starts_with("vk")))
+            .chain(after("not_imported(\""))
         {
             named.insert(rest.split(['"', ' ']).next().unwrap().to_owned());
         }

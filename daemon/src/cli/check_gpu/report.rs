@@ -207,7 +207,7 @@ impl DeviceReport {
     pub fn refuse_pointers(&mut self, why: &str) {
         if let [pointer, copy, ..] = self.imports.as_mut_slice() {
             (pointer.works, pointer.problem) = (Some(false), Some(why.to_owned()));
-            copy.offered = true;
+            (pointer.offered, copy.offered) = (false, true);
         }
     }
 
@@ -218,7 +218,7 @@ impl DeviceReport {
     }
 
     fn copies(&self) -> bool {
-        self.imports.get(1).is_some_and(|copy| copy.offered)
+        self.imports.first().is_some_and(|pointer| !pointer.offered)
     }
 }
 
@@ -388,6 +388,17 @@ pub(super) mod tests {
         device.self_test = Some(true);
         device.judge();
         assert!(device.serves && device.works.starts_with("compute"));
+    }
+
+    #[test]
+    fn a_device_that_refuses_host_memory_which_it_offers_to_import_serves_by_copies_and_says_why() {
+        let mut device = device();
+        device.refuse_pointers("pages of files are none of its");
+        device.judge();
+        assert!(device.serves && device.works.contains("copied"), "{}", device.works);
+        let [pointer, copy, ..] = &device.imports[..] else { panic!("two methods") };
+        assert_eq!((pointer.works, copy.offered), (Some(false), true));
+        assert!(pointer.problem.as_ref().unwrap().contains("pages of files"));
     }
 
     #[test]
