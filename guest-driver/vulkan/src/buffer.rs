@@ -71,8 +71,10 @@ pub(crate) extern "system" fn memory_requirements(
     buffer: vk::Buffer,
     out: *mut vk::MemoryRequirements,
 ) {
-    let buffer = abi::get::<Buffer>(buffer);
-    abi::write(out, requirements(buffer.size));
+    abi::quiet("vkGetBufferMemoryRequirements", || {
+        let buffer = abi::get::<Buffer>(buffer);
+        abi::write(out, requirements(buffer.size));
+    });
 }
 
 pub(crate) extern "system" fn memory_requirements2(
@@ -80,8 +82,10 @@ pub(crate) extern "system" fn memory_requirements2(
     info: *const vk::BufferMemoryRequirementsInfo2<'_>,
     out: *mut vk::MemoryRequirements2<'_>,
 ) {
-    let buffer = abi::get::<Buffer>(abi::read(info).buffer);
-    fill(abi::filled(out), requirements(buffer.size));
+    abi::quiet("vkGetBufferMemoryRequirements2", || {
+        let buffer = abi::get::<Buffer>(abi::read(info).buffer);
+        fill(abi::filled(out), requirements(buffer.size));
+    });
 }
 
 pub(crate) extern "system" fn memory_requirements_of(
@@ -89,8 +93,10 @@ pub(crate) extern "system" fn memory_requirements_of(
     info: *const vk::DeviceBufferMemoryRequirements<'_>,
     out: *mut vk::MemoryRequirements2<'_>,
 ) {
-    let info = abi::read(abi::read(info).p_create_info);
-    fill(abi::filled(out), requirements(info.size));
+    abi::quiet("vkGetDeviceBufferMemoryRequirements", || {
+        let info = abi::read(abi::read(info).p_create_info);
+        fill(abi::filled(out), requirements(info.size));
+    });
 }
 
 /// Fills requirements, and says that nothing needs an allocation of its own.
@@ -134,7 +140,9 @@ pub(crate) extern "system" fn address(
     _device: vk::Device,
     info: *const vk::BufferDeviceAddressInfo<'_>,
 ) -> vk::DeviceAddress {
-    abi::get::<Buffer>(abi::read(info).buffer).va(0)
+    let mut address = 0;
+    abi::quiet("vkGetBufferDeviceAddress", || address = abi::get::<Buffer>(abi::read(info).buffer).va(0));
+    address
 }
 
 /// None is captured, to be given again.

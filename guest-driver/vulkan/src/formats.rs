@@ -40,7 +40,9 @@ pub(crate) extern "system" fn get(
     format: vk::Format,
     out: *mut vk::FormatProperties,
 ) {
-    abi::write(out, plain(&properties(physical, format)));
+    abi::quiet("vkGetPhysicalDeviceFormatProperties", || {
+        abi::write(out, plain(&properties(physical, format)));
+    });
 }
 
 pub(crate) extern "system" fn get2(
@@ -48,13 +50,15 @@ pub(crate) extern "system" fn get2(
     format: vk::Format,
     out: *mut vk::FormatProperties2<'_>,
 ) {
-    let (all, out) = (properties(physical, format), abi::filled(out));
-    out.format_properties = plain(&all);
-    for structure in abi::chain(out.p_next) {
-        if let Some(later) = abi::as_type::<vk::FormatProperties3<'_>>(structure) {
-            *later = vk::FormatProperties3 { p_next: later.p_next, ..all };
+    abi::quiet("vkGetPhysicalDeviceFormatProperties2", || {
+        let (all, out) = (properties(physical, format), abi::filled(out));
+        out.format_properties = plain(&all);
+        for structure in abi::chain(out.p_next) {
+            if let Some(later) = abi::as_type::<vk::FormatProperties3<'_>>(structure) {
+                *later = vk::FormatProperties3 { p_next: later.p_next, ..all };
+            }
         }
-    }
+    });
 }
 
 pub(crate) extern "system" fn of_images(
@@ -66,8 +70,11 @@ pub(crate) extern "system" fn of_images(
     _flags: vk::ImageCreateFlags,
     out: *mut vk::ImageFormatProperties,
 ) -> vk::Result {
-    abi::write(out, vk::ImageFormatProperties::default());
-    vk::Result::ERROR_FORMAT_NOT_SUPPORTED
+    abi::command("vkGetPhysicalDeviceImageFormatProperties", || {
+        abi::write(out, vk::ImageFormatProperties::default());
+
+        Err(vk::Result::ERROR_FORMAT_NOT_SUPPORTED)
+    })
 }
 
 pub(crate) extern "system" fn of_images2(
@@ -75,8 +82,11 @@ pub(crate) extern "system" fn of_images2(
     _info: *const vk::PhysicalDeviceImageFormatInfo2<'_>,
     out: *mut vk::ImageFormatProperties2<'_>,
 ) -> vk::Result {
-    abi::filled(out).image_format_properties = vk::ImageFormatProperties::default();
-    vk::Result::ERROR_FORMAT_NOT_SUPPORTED
+    abi::command("vkGetPhysicalDeviceImageFormatProperties2", || {
+        abi::filled(out).image_format_properties = vk::ImageFormatProperties::default();
+
+        Err(vk::Result::ERROR_FORMAT_NOT_SUPPORTED)
+    })
 }
 
 pub(crate) extern "system" fn of_sparse_images(
@@ -89,7 +99,9 @@ pub(crate) extern "system" fn of_sparse_images(
     count: *mut u32,
     _out: *mut vk::SparseImageFormatProperties,
 ) {
-    abi::write(count, 0);
+    abi::quiet("vkGetPhysicalDeviceSparseImageFormatProperties", || {
+        abi::write(count, 0);
+    });
 }
 
 pub(crate) extern "system" fn of_sparse_images2(
@@ -98,7 +110,9 @@ pub(crate) extern "system" fn of_sparse_images2(
     count: *mut u32,
     _out: *mut vk::SparseImageFormatProperties2<'_>,
 ) {
-    abi::write(count, 0);
+    abi::quiet("vkGetPhysicalDeviceSparseImageFormatProperties2", || {
+        abi::write(count, 0);
+    });
 }
 
 pub(crate) extern "system" fn external_buffers(
@@ -106,7 +120,9 @@ pub(crate) extern "system" fn external_buffers(
     _info: *const vk::PhysicalDeviceExternalBufferInfo<'_>,
     out: *mut vk::ExternalBufferProperties<'_>,
 ) {
-    abi::filled(out).external_memory_properties = vk::ExternalMemoryProperties::default();
+    abi::quiet("vkGetPhysicalDeviceExternalBufferProperties", || {
+        abi::filled(out).external_memory_properties = vk::ExternalMemoryProperties::default();
+    });
 }
 
 pub(crate) extern "system" fn external_fences(
@@ -114,8 +130,10 @@ pub(crate) extern "system" fn external_fences(
     _info: *const vk::PhysicalDeviceExternalFenceInfo<'_>,
     out: *mut vk::ExternalFenceProperties<'_>,
 ) {
-    let out = abi::filled(out);
-    *out = vk::ExternalFenceProperties { p_next: out.p_next, ..Default::default() };
+    abi::quiet("vkGetPhysicalDeviceExternalFenceProperties", || {
+        let out = abi::filled(out);
+        *out = vk::ExternalFenceProperties { p_next: out.p_next, ..Default::default() };
+    });
 }
 
 pub(crate) extern "system" fn external_semaphores(
@@ -123,6 +141,8 @@ pub(crate) extern "system" fn external_semaphores(
     _info: *const vk::PhysicalDeviceExternalSemaphoreInfo<'_>,
     out: *mut vk::ExternalSemaphoreProperties<'_>,
 ) {
-    let out = abi::filled(out);
-    *out = vk::ExternalSemaphoreProperties { p_next: out.p_next, ..Default::default() };
+    abi::quiet("vkGetPhysicalDeviceExternalSemaphoreProperties", || {
+        let out = abi::filled(out);
+        *out = vk::ExternalSemaphoreProperties { p_next: out.p_next, ..Default::default() };
+    });
 }

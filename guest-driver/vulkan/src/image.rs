@@ -71,7 +71,9 @@ pub(crate) extern "system" fn memory_requirements(
     image: vk::Image,
     out: *mut vk::MemoryRequirements,
 ) {
-    abi::write(out, abi::get::<Image>(image).requirements());
+    abi::quiet("vkGetImageMemoryRequirements", || {
+        abi::write(out, abi::get::<Image>(image).requirements());
+    });
 }
 
 pub(crate) extern "system" fn memory_requirements2(
@@ -79,7 +81,9 @@ pub(crate) extern "system" fn memory_requirements2(
     info: *const vk::ImageMemoryRequirementsInfo2<'_>,
     out: *mut vk::MemoryRequirements2<'_>,
 ) {
-    fill(abi::filled(out), abi::get::<Image>(abi::read(info).image).requirements());
+    abi::quiet("vkGetImageMemoryRequirements2", || {
+        fill(abi::filled(out), abi::get::<Image>(abi::read(info).image).requirements());
+    });
 }
 
 pub(crate) extern "system" fn memory_requirements_of(
@@ -87,9 +91,11 @@ pub(crate) extern "system" fn memory_requirements_of(
     info: *const vk::DeviceImageMemoryRequirements<'_>,
     out: *mut vk::MemoryRequirements2<'_>,
 ) {
-    // One that could not be made needs more than there is.
-    let image = Image::of(abi::read(abi::read(info).p_create_info)).unwrap_or(Image { bytes: MOST });
-    fill(abi::filled(out), image.requirements());
+    abi::quiet("vkGetDeviceImageMemoryRequirements", || {
+        // One that could not be made needs more than there is.
+        let image = Image::of(abi::read(abi::read(info).p_create_info)).unwrap_or(Image { bytes: MOST });
+        fill(abi::filled(out), image.requirements());
+    });
 }
 
 pub(crate) extern "system" fn sparse_requirements(
@@ -98,7 +104,9 @@ pub(crate) extern "system" fn sparse_requirements(
     count: *mut u32,
     _out: *mut vk::SparseImageMemoryRequirements,
 ) {
-    abi::write(count, 0);
+    abi::quiet("vkGetImageSparseMemoryRequirements", || {
+        abi::write(count, 0);
+    });
 }
 
 pub(crate) extern "system" fn sparse_requirements2(
@@ -107,7 +115,9 @@ pub(crate) extern "system" fn sparse_requirements2(
     count: *mut u32,
     _out: *mut vk::SparseImageMemoryRequirements2<'_>,
 ) {
-    abi::write(count, 0);
+    abi::quiet("vkGetImageSparseMemoryRequirements2", || {
+        abi::write(count, 0);
+    });
 }
 
 pub(crate) extern "system" fn sparse_requirements_of(
@@ -116,7 +126,9 @@ pub(crate) extern "system" fn sparse_requirements_of(
     count: *mut u32,
     _out: *mut vk::SparseImageMemoryRequirements2<'_>,
 ) {
-    abi::write(count, 0);
+    abi::quiet("vkGetDeviceImageSparseMemoryRequirements", || {
+        abi::write(count, 0);
+    });
 }
 
 pub(crate) extern "system" fn subresource_layout(
@@ -125,8 +137,10 @@ pub(crate) extern "system" fn subresource_layout(
     _part: *const vk::ImageSubresource,
     out: *mut vk::SubresourceLayout,
 ) {
-    let size = abi::get::<Image>(image).bytes;
-    abi::write(out, vk::SubresourceLayout { size, row_pitch: size, ..Default::default() });
+    abi::quiet("vkGetImageSubresourceLayout", || {
+        let size = abi::get::<Image>(image).bytes;
+        abi::write(out, vk::SubresourceLayout { size, row_pitch: size, ..Default::default() });
+    });
 }
 
 pub(crate) extern "system" fn bind(

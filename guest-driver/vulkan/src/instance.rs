@@ -28,8 +28,11 @@ pub(crate) struct Instance {
 handle!(Dispatchable<Instance>, vk::Instance);
 
 pub(crate) extern "system" fn enumerate_version(version: *mut u32) -> vk::Result {
-    abi::write(version, API_VERSION);
-    vk::Result::SUCCESS
+    abi::command("vkEnumerateInstanceVersion", || {
+        abi::write(version, API_VERSION);
+
+        Ok(())
+    })
 }
 
 pub(crate) extern "system" fn enumerate_extensions(
@@ -46,7 +49,7 @@ pub(crate) extern "system" fn enumerate_extensions(
 }
 
 pub(crate) extern "system" fn enumerate_layers(count: *mut u32, out: *mut vk::LayerProperties) -> vk::Result {
-    abi::list(&[], count, out)
+    abi::command_with("vkEnumerateInstanceLayerProperties", || Ok(abi::list(&[], count, out)))
 }
 
 pub(crate) extern "system" fn create(

@@ -30,17 +30,21 @@ pub extern "system" fn vk_icdGetPhysicalDeviceProcAddr(
     _instance: vk::Instance,
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
-    table::of_physical(abi::string(name))
+    let mut found = None;
+    abi::quiet("vk_icdGetPhysicalDeviceProcAddr", || found = table::of_physical(abi::string(name)));
+    found
 }
 
 /// Agrees upon a version of the loader's interface: the lower of both sides' newest.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "system" fn vk_icdNegotiateLoaderICDInterfaceVersion(version: *mut u32) -> vk::Result {
-    let offered = *abi::read(version);
-    if offered < OLDEST {
-        return vk::Result::ERROR_INCOMPATIBLE_DRIVER;
-    }
-    abi::write(version, offered.min(NEWEST));
-    vk::Result::SUCCESS
+    abi::command("vk_icdNegotiateLoaderICDInterfaceVersion", || {
+        let offered = *abi::read(version);
+        if offered < OLDEST {
+            return Err(vk::Result::ERROR_INCOMPATIBLE_DRIVER);
+        }
+        abi::write(version, offered.min(NEWEST));
+        Ok(())
+    })
 }

@@ -118,7 +118,7 @@ pub(crate) extern "system" fn enumerate_layers(
     count: *mut u32,
     out: *mut vk::LayerProperties,
 ) -> vk::Result {
-    abi::list(&[], count, out)
+    abi::command_with("vkEnumerateDeviceLayerProperties", || Ok(abi::list(&[], count, out)))
 }
 
 /// There are no tools in the driver.
@@ -127,8 +127,11 @@ pub(crate) extern "system" fn tools(
     count: *mut u32,
     _out: *mut vk::PhysicalDeviceToolProperties<'_>,
 ) -> vk::Result {
-    abi::write(count, 0);
-    vk::Result::SUCCESS
+    abi::command("vkGetPhysicalDeviceToolProperties", || {
+        abi::write(count, 0);
+
+        Ok(())
+    })
 }
 
 /// The one family: compute and copies, on one queue.
@@ -147,7 +150,9 @@ pub(crate) extern "system" fn queue_families(
     count: *mut u32,
     out: *mut vk::QueueFamilyProperties,
 ) {
-    let _complete = abi::list(&[family(physical)], count, out);
+    abi::quiet("vkGetPhysicalDeviceQueueFamilyProperties", || {
+        let _complete = abi::list(&[family(physical)], count, out);
+    });
 }
 
 pub(crate) extern "system" fn queue_families2(
@@ -155,14 +160,16 @@ pub(crate) extern "system" fn queue_families2(
     count: *mut u32,
     out: *mut vk::QueueFamilyProperties2<'_>,
 ) {
-    if out.is_null() {
-        return abi::write(count, 1);
-    }
-    let given = (*abi::read(count)).min(1);
-    for properties in abi::room(out, given) {
-        properties.queue_family_properties = family(physical);
-    }
-    abi::write(count, given);
+    abi::quiet("vkGetPhysicalDeviceQueueFamilyProperties2", || {
+        if out.is_null() {
+            return abi::write(count, 1);
+        }
+        let given = (*abi::read(count)).min(1);
+        for properties in abi::room(out, given) {
+            properties.queue_family_properties = family(physical);
+        }
+        abi::write(count, given);
+    });
 }
 
 fn memory(physical: &PhysicalDevice) -> vk::PhysicalDeviceMemoryProperties {

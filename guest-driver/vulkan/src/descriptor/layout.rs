@@ -112,16 +112,18 @@ pub(crate) extern "system" fn support(
     info: *const vk::DescriptorSetLayoutCreateInfo<'_>,
     out: *mut vk::DescriptorSetLayoutSupport<'_>,
 ) {
-    let (info, out) = (abi::read(info), abi::filled(out));
-    let bindings = abi::items(info.p_bindings, info.binding_count);
-    let count: u64 = bindings.iter().map(|binding| u64::from(binding.descriptor_count)).sum();
-    out.supported = vk::Bool32::from(count <= 1024);
-    for structure in abi::chain(out.p_next) {
-        type Variable<'a> = vk::DescriptorSetVariableDescriptorCountLayoutSupport<'a>;
-        if let Some(variable) = abi::as_type::<Variable<'_>>(structure) {
-            variable.max_variable_descriptor_count = 0;
+    abi::quiet("vkGetDescriptorSetLayoutSupport", || {
+        let (info, out) = (abi::read(info), abi::filled(out));
+        let bindings = abi::items(info.p_bindings, info.binding_count);
+        let count: u64 = bindings.iter().map(|binding| u64::from(binding.descriptor_count)).sum();
+        out.supported = vk::Bool32::from(count <= 1024);
+        for structure in abi::chain(out.p_next) {
+            type Variable<'a> = vk::DescriptorSetVariableDescriptorCountLayoutSupport<'a>;
+            if let Some(variable) = abi::as_type::<Variable<'_>>(structure) {
+                variable.max_variable_descriptor_count = 0;
+            }
         }
-    }
+    });
 }
 
 pub(crate) extern "system" fn create_of_pipeline(
