@@ -20,6 +20,13 @@ use std::time::Duration;
 use std::time::Instant;
 
 use campanile_host_gpu::memory::local::Passport;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use rustix::process::Pid;
+use rustix::process::PidfdFlags;
+use rustix::process::pidfd_open;
 use serde_json::Value;
 use serde_json::json;
 
@@ -58,6 +65,8 @@ const PARK_LIMIT: Duration = Duration::from_secs(2);
 const QUIESCE_LIMIT: Duration = Duration::from_secs(5);
 /// How long the successor may take for each message, and to restore the devices: guests stand still.
 const RESTORE_LIMIT: Duration = Duration::from_secs(10);
+/// How long a successor whose channel is closed may take to end.
+const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// Has `binary`, or the program that this process was started from, go on with all that is served, each with the operator's words for it where it
 /// was made at run time. What came of it, for the operator.
@@ -352,8 +361,10 @@ impl<'a> Successor<'a> {
             Ok(Said::Serving { lost }) => lost,
             Ok(other) => vec![("all".to_owned(), unexpected(&other))],
             Err(why) => {
-                if fd_store::is_open() {
-                    end_as_killed(runs.as_mut(), &why);
+                if fd_store::is_open() && runs.as_mut().is_some_and(has_ended) {
+                    log::error!("upgrade: {why}; another daemon is to go on with what is stored");
+                    // As one that is killed.
+                    std::process::exit(1);
                 }
                 vec![("all".to_owned(), why)]
             }
@@ -368,18 +379,12 @@ impl Drop for Successor<'_> {
     }
 }
 
-/// The successor does not say that it serves, and what this process had is stored: both end as daemons that are killed, so that another is started,
-/// which goes on with that.
-fn end_as_killed(successor: Option<&mut Child>, why: &str) -> ! {
-    log::error!(
-        "upgrade: the successor does not serve: {why}; another daemon is to go on with what is stored"
-    );
-    if let Some(successor) = successor {
-        // It may have ended.
-        let _gone = successor.kill();
-        let _how = successor.wait();
-    }
-    std::process::exit(1)
+/// Whether a successor has ended, or does at once.
+fn has_ended(successor: &mut Child) -> bool {
+    let pid = i32::try_from(successor.id()).ok().and_then(Pid::from_raw);
+    let Some(ends) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return true };
+    let limit = Timespec::try_from(END_LIMIT).unwrap_or_default();
+    poll(&mut [PollFd::new(&ends, PollFlags::IN)], Some(&limit)).is_ok_and(|ended| ended > 0)
 }
 
 fn unexpected(said: &Said) -> String {

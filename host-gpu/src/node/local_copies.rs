@@ -49,7 +49,10 @@ impl From<VulkanError> for DeviceFailed {
     fn from(error: VulkanError) -> Self {
         let is_refusal = matches!(
             error,
-            VulkanError::Import { .. } | VulkanError::Allocate { .. } | VulkanError::Share { .. }
+            VulkanError::Import { .. }
+                | VulkanError::NotTaken { .. }
+                | VulkanError::Allocate { .. }
+                | VulkanError::Share { .. }
         );
         Self { text: error.to_string(), is_lost: !is_refusal }
     }

@@ -28,6 +28,8 @@ pub(super) struct Pointer {
     pub(super) to: u32,
     /// The global variable that it points into; 0 where it is of none.
     pub(super) root: u32,
+    /// Compilers keep what it points to in a register.
+    pub(super) is_register: bool,
 }
 
 impl Body<'_, '_> {
@@ -80,7 +82,23 @@ impl Body<'_, '_> {
         if kind == Kind::Global {
             self.note(here, |function| function.names.push(id));
         }
-        Ok(Pointer { class, to, root: data })
+        Ok(Pointer { class, to, root: data, is_register: self.is_register(id, class) })
+    }
+
+    /// Whether what a pointer points to is an invocation's own, at a place that is known, which compilers keep in registers: it costs what other values do.
+    fn is_register(&self, id: u32, class: StorageClass) -> bool {
+        if !matches!(class, StorageClass::Function | StorageClass::Private) {
+            return false;
+        }
+        let mut inst = self.symbols.module.definition(id);
+        while matches!(inst.op(), Op::AccessChain | Op::InBoundsAccessChain) {
+            let mut indices = self.symbols.module.rest(inst, 4).iter();
+            if indices.any(|index| self.symbols.value(*index).is_none()) {
+                return false;
+            }
+            inst = self.symbols.module.definition(self.symbols.module.word(inst, 3));
+        }
+        true
     }
 
     /// Checks the instruction if it is one of those in this file, and says whether it was.
@@ -98,9 +116,7 @@ impl Body<'_, '_> {
                 if pointer.to != ty {
                     return Err(wrong(inst, "its result is not what the pointer points to"));
                 }
-                if !is_own(pointer.class) {
-                    self.note(here, |function| function.accesses += 1);
-                }
+                self.note(here, |function| function.accesses += u64::from(!pointer.is_register));
                 self.check_access(here, 4, false)?;
             }
             Op::Store => {
@@ -122,6 +138,7 @@ impl Body<'_, '_> {
                 }
                 self.symbols.check_size(inst, to.to)?;
                 self.writes(here, to)?;
+                self.note(here, |function| function.accesses += u64::from(!from.is_register));
             }
             Op::AccessChain | Op::InBoundsAccessChain => self.chain(here)?,
             Op::CopyObject
@@ -186,7 +203,7 @@ impl Body<'_, '_> {
         }
         self.note(here, |function| {
             function.writes.push(pointer.root);
-            function.accesses += u64::from(!is_own(pointer.class));
+            function.accesses += u64::from(!pointer.is_register);
         });
         Ok(())
     }
@@ -335,11 +352,6 @@ fn check_hints(module: &Module<'_>, inst: Inst, at: u32) -> Result<(), GuardErro
         next += 1 + u32::from(is_aligned);
     }
     Ok(())
-}
-
-/// Whether memory of this class is an invocation's own, which compilers keep in registers: it costs what other values do.
-fn is_own(class: StorageClass) -> bool {
-    matches!(class, StorageClass::Function | StorageClass::Private)
 }
 
 /// The memory operands of a load or store that go into the result: the mask without hints, and its scope.

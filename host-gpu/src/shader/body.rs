@@ -140,7 +140,13 @@ impl Body<'_, '_> {
                 Op::SelectionMerge | Op::LoopMerge | Op::Branch | Op::Unreachable => {}
                 Op::Undef => {
                     inst.length(3, 3)?;
-                    self.result_of(here, false)?;
+                    let ty = self.result_of(here, false)?;
+                    if self.capabilities.is_limited(self.symbols, ty) {
+                        return Err(wrong(
+                            inst,
+                            "8 or 16 bits are undefined with Int8, Int16 or Float16 alone",
+                        ));
+                    }
                 }
                 // What has no name is called so, too.
                 Op::Nop if inst.code == Op::Nop as u32 => inst.length(1, 1)?,

@@ -287,7 +287,9 @@ impl Emission<'_, '_> {
         }
         match op {
             Op::ExtInst if module.id(module.word(inst, 3)).kind == Kind::Debug => {}
-            Op::Nop | Op::AssumeTrueKHR => {}
+            // What has no name is called so, too.
+            Op::Nop if inst.code == Op::Nop as u32 => {}
+            Op::AssumeTrueKHR => {}
             Op::ExpectKHR => out.put(Op::CopyObject, words.get(..3).unwrap_or(&words)),
             Op::LoopMerge => {
                 words.truncate(3);

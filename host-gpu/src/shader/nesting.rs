@@ -30,6 +30,8 @@ const DEPTH_LIMIT: u32 = 128;
 
 /// The index of a default that no literal names: it has no place among the others.
 const DEFAULT: u32 = u32::MAX;
+/// That of a case whose literals stand apart, so that it is in several places: nothing falls into it or out of it.
+const SCATTERED: u32 = u32::MAX - 1;
 
 /// What blocks nest in. The index of a case is its place among the targets of its switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,8 +179,12 @@ impl Walk<'_, '_> {
         let mut literals = targets.get(1..).unwrap_or_default().to_vec();
         literals.dedup();
         for target in cases {
-            let place = literals.iter().position(|literal| *literal == target);
-            let index = place.and_then(|place| u32::try_from(place).ok()).unwrap_or(DEFAULT);
+            let mut places = (0..).zip(&literals).filter(|(_, literal)| **literal == target);
+            let index = match (places.next(), places.next()) {
+                (None, _) => DEFAULT,
+                (Some((place, _)), None) => place,
+                _ => SCATTERED,
+            };
             let case = self.push(last, Construct::Case { index }, own)?;
             self.enter(target, case);
         }
@@ -257,7 +263,7 @@ impl Walk<'_, '_> {
         else {
             return false;
         };
-        if own == into || case.outer != next.outer {
+        if own == into || case.outer != next.outer || [index, follows].contains(&SCATTERED) {
             return false;
         }
         if (case.into, next.from) == (into, own) {

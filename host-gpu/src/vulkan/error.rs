@@ -74,13 +74,17 @@ pub enum VulkanError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A device that imports host memory does not take it where it is pages of a file, as a driver that knows anonymous memory alone.
+    /// A device that imports host memory does not take this, as a driver that takes no pages of files.
     #[error(
-        "host memory that is pages of a file cannot be imported: {call} says ERROR_INVALID_EXTERNAL_HANDLE"
+        "the device takes no such host memory as the {length} bytes at offset {offset} of its mapping: {reason}"
     )]
-    FileRefused {
-        /// The call that said so.
-        call: &'static str,
+    NotTaken {
+        /// Bytes asked for.
+        length: u64,
+        /// Offset asked for, bytes.
+        offset: u64,
+        /// What it says.
+        reason: String,
     },
     /// The device's own memory cannot be had.
     #[error("{length} bytes of the device's own memory cannot be allocated: {reason}")]

@@ -56,7 +56,7 @@ pub(super) fn try_import(gpu: &Arc<Gpu>) -> Result<Result<(), VulkanError>, Vulk
     let page = Mapping::new(file, 0, length, Access::ReadWrite).map_err(|error| failed(&error))?;
     match Memory::import_host_pointer(gpu, &Arc::new(page), 0, length) {
         Ok(_) => Ok(Ok(())),
-        Err(refused @ VulkanError::FileRefused { .. }) => Ok(Err(refused)),
+        Err(refused @ VulkanError::NotTaken { .. }) => Ok(Err(refused)),
         Err(error) => Err(error),
     }
 }

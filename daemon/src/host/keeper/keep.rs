@@ -237,7 +237,8 @@ impl Keeper {
     fn outlive(&mut self, status: WaitStatus, children: &UnixStream) -> io::Result<Option<Ended>> {
         let code = status.exit_status().map(|code| u8::try_from(code).unwrap_or(u8::MAX));
         process::end_children(children)?;
-        let end = End { code, has_served: self.has_served, was_told: self.is_ending };
+        let served = self.daemon.is_ready;
+        let end = End { code, served, has_served: self.has_served, was_told: self.is_ending };
         let how = process::describe(status);
         match self.killed.note(end, Instant::now()) {
             Some(Ended::GivenUp) => {
@@ -265,7 +266,9 @@ impl Keeper {
 struct End {
     /// Its exit status; none of one that was killed.
     code: Option<u8>,
-    /// It had said that it serves, or one before it.
+    /// It had said that it serves.
+    served: bool,
+    /// It, or one before it.
     has_served: bool,
     /// It was told to end.
     was_told: bool,
@@ -273,21 +276,30 @@ struct End {
 
 /// When daemons ended that were to go on.
 #[derive(Debug, Default)]
-struct Killed(VecDeque<Instant>);
+struct Killed {
+    ends: VecDeque<Instant>,
+    /// Those in a row that never served.
+    in_vain: usize,
+}
 
 impl Killed {
     /// A daemon has ended `now`. How its keeper ends; not at all, where another follows.
     fn note(&mut self, end: End, now: Instant) -> Option<Ended> {
-        let End { code, has_served, was_told } = end;
+        let End { code, served, has_served, was_told } = end;
         if was_told || code == Some(0) {
             return Some(Ended::With(code.unwrap_or(0)));
         }
         if let Some(code) = code.filter(|_| !has_served) {
             return Some(Ended::With(code));
         }
-        self.0.push_back(now);
-        self.0.retain(|at| now.duration_since(*at) < WITHIN);
-        (self.0.len() > MOST).then_some(Ended::GivenUp)
+        self.in_vain = if served { 0 } else { self.in_vain + 1 };
+        if self.in_vain > MOST {
+            // What the operator may learn of it is how the last one ended.
+            return Some(code.map_or(Ended::GivenUp, Ended::With));
+        }
+        self.ends.push_back(now);
+        self.ends.retain(|at| now.duration_since(*at) < WITHIN);
+        (self.ends.len() > MOST).then_some(Ended::GivenUp)
     }
 }
 
@@ -311,15 +323,17 @@ mod tests {
     use super::WITHIN;
     use crate::service_manager;
 
-    const KILLED: End = End { code: None, has_served: true, was_told: false };
+    const KILLED: End = End { code: None, served: true, has_served: true, was_told: false };
 
     #[test]
     fn cont_17_a_daemon_is_followed_by_another_unless_it_never_served_ended_well_or_was_told_to_end() {
         let cases = [
             (KILLED, None),
-            (End { has_served: false, ..KILLED }, None),
+            (End { served: false, has_served: false, ..KILLED }, None),
             (End { code: Some(3), ..KILLED }, None),
-            (End { code: Some(3), has_served: false, ..KILLED }, Some(Ended::With(3))),
+            // One that follows, and cannot begin.
+            (End { code: Some(3), served: false, ..KILLED }, None),
+            (End { code: Some(3), served: false, has_served: false, ..KILLED }, Some(Ended::With(3))),
             (End { code: Some(0), ..KILLED }, Some(Ended::With(0))),
             (End { was_told: true, ..KILLED }, Some(Ended::With(0))),
             (End { code: Some(3), was_told: true, ..KILLED }, Some(Ended::With(3))),
@@ -327,6 +341,25 @@ mod tests {
         for (end, expected) in cases {
             assert_eq!(Killed::default().note(end, Instant::now()), expected, "{end:?}");
         }
+    }
+
+    #[test]
+    fn daemons_that_follow_and_cannot_begin_are_given_up_however_long_each_takes_for_that() {
+        let (mut killed, mut now) = (Killed::default(), Instant::now());
+        let fails = End { code: Some(3), served: false, ..KILLED };
+        for _ in 0..2 {
+            for _ in 0..MOST {
+                assert_eq!(killed.note(fails, now), None);
+                now += 2 * WITHIN;
+            }
+            assert_eq!(killed.note(KILLED, now), None, "one that served in between");
+            now += 2 * WITHIN;
+        }
+        for _ in 0..MOST {
+            assert_eq!(killed.note(fails, now), None);
+            now += 2 * WITHIN;
+        }
+        assert_eq!(killed.note(fails, now), Some(Ended::With(3)));
     }
 
     #[test]

@@ -312,6 +312,10 @@ fn a_switch_has_cases_that_fall_through_in_order() {
     // Not where a literal names it: then it has its place.
     let named = into("other", "one").replace("2 %two", "2 %two 3 %other");
     says(&body(&named), "branches into another construct");
+    // Nor where literals of one stand apart.
+    for scattered in ["2 %two 3 %one", "2 %two 3 %other 4 %two"] {
+        says(&body(&SWITCH.replace("2 %two", scattered)), "branches into another construct");
+    }
     let twice = SWITCH.replace(
         "%one = OpLabel\n     OpBranch %two",
         "%one = OpLabel\nOpSelectionMerge %m 0\nOpBranchConditional %c %b %m\n%b = OpLabel\nOpBranch %two\n%m = OpLabel\nOpBranch %two",

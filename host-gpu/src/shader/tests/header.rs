@@ -301,6 +301,7 @@ fn the_mixed_dot_product_needs_its_capability() {
     };
     let shader = guarded(&words("OpCapability 6912")).unwrap();
     assert_eq!(all(&shader.words, Op::Extension).len(), 1, "the result names its extension");
+    assert!(shader.words.contains(&(6 << 16 | 6916)), "and has the product");
     refused(&words(""), "its capability is not declared");
 }
 

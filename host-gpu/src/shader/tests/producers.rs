@@ -65,6 +65,12 @@ fn memory_semantics_are_said_in_words_of_vulkan() {
 fn values_may_be_undefined_within_functions_and_instructions_may_do_nothing() {
     let words = pass(&plain("OpNop\n%u = OpUndef %uint\n%y = OpIAdd %uint %u %x")).unwrap().words;
     assert_eq!((all(&words, Op::Undef).len(), all(&words, Op::Nop).len()), (1, 0));
+    let narrow = |capabilities: &str| {
+        let declarations = "%uchar = OpTypeInt 8 0\n%pc = OpTypePointer Function %uchar";
+        kernel(capabilities, "", declarations, "%u = OpUndef %uchar\nOpReturn")
+    };
+    assert!(pass(&narrow("OpCapability StorageBuffer8BitAccess\nOpCapability Int8")).is_ok());
+    says(&narrow("OpCapability StorageBuffer8BitAccess"), "Int8");
     says(&plain("%u = OpUndef %pword\n%y = OpIAdd %uint %x %x"), "a type that no value here can have");
     says(&plain("%y = OpIAdd %uint %u %x\n%u = OpUndef %uint"), "no value that is known here");
 }
@@ -158,4 +164,15 @@ fn accesses_to_an_invocations_own_variables_are_not_counted_as_those_of_memory()
     };
     assert!(pass(&many("own")).is_ok());
     says(&many("b"), "accesses to memory with all calls inlined");
+    // What is read counts, too, and so does a place that is not known.
+    says(
+        &many("own").replace("OpStore %own %x", "OpCopyMemory %own %b"),
+        "accesses to memory with all calls inlined",
+    );
+    let cells = many("cell")
+        .replace("%pf = ", "%cells = OpTypeArray %uint %4\n%pcells = OpTypePointer Function %cells\n%pf = ")
+        .replace("%own = OpVariable %pf Function", "%own = OpVariable %pcells Function");
+    let at = |index: &str| cells.replace("%b = ", &format!("%cell = OpAccessChain %pf %own {index}\n%b = "));
+    assert!(pass(&at("%1")).is_ok());
+    says(&at("%x"), "accesses to memory with all calls inlined");
 }

@@ -84,6 +84,11 @@ impl Memory {
         length: u64,
     ) -> Result<Self, VulkanError> {
         let refused = |reason: String| VulkanError::Import { length, offset, reason };
+        let not_taken = |reason: String| VulkanError::NotTaken { length, offset, reason };
+        let not_imported = |call: &str, result: vk::Result| {
+            let says = format!("{call} says {result}");
+            if result == vk::Result::ERROR_INVALID_EXTERNAL_HANDLE { not_taken(says) } else { refused(says) }
+        };
         let inside = length > 0 && mapping.slice(offset, length).is_some();
         let start = usize::try_from(offset).ok().filter(|_| inside);
         let start = start.ok_or_else(|| refused(format!("the mapping has {} bytes", mapping.len())))?;
@@ -101,9 +106,9 @@ impl Memory {
         // SAFETY: the device is alive, the pointer is to mapped memory, and `offered` outlives the call.
         unsafe { query(gpu.device.handle(), HOST_POINTER, pointer, &raw mut offered) }
             .result()
-            .map_err(|result| not_imported("vkGetMemoryHostPointerPropertiesEXT", result, refused))?;
+            .map_err(|result| not_imported("vkGetMemoryHostPointerPropertiesEXT", result))?;
         let type_index = shared_type(&gpu.memory_types, offered.memory_type_bits)
-            .ok_or_else(|| refused("the device would not see it coherently".to_owned()))?;
+            .ok_or_else(|| not_taken("the device would not see it coherently".to_owned()))?;
 
         let mut import =
             vk::ImportMemoryHostPointerInfoEXT::default().handle_type(HOST_POINTER).host_pointer(pointer);
@@ -113,7 +118,7 @@ impl Memory {
             .push_next(&mut import);
         // SAFETY: the range is mapped, aligned as demanded, and stays so as long as `_pages` is held.
         let raw = unsafe { gpu.device.allocate_memory(&info, None) }
-            .map_err(|result| not_imported("vkAllocateMemory", result, refused))?;
+            .map_err(|result| not_imported("vkAllocateMemory", result))?;
         let (gpu, _pages) = (Arc::clone(gpu), Some(Arc::clone(mapping)));
         Ok(Self { gpu, raw, type_index, length, handles: HOST_POINTER, _pages, mapped: None })
     }
@@ -232,18 +237,6 @@ impl Memory {
             refused(format!("vkAllocateMemory says {result}"))
         })?;
         Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length, handles, _pages: None, mapped: None })
-    }
-}
-
-/// What a call said that was to import host memory.
-fn not_imported(
-    call: &'static str,
-    result: vk::Result,
-    refused: impl FnOnce(String) -> VulkanError,
-) -> VulkanError {
-    match result {
-        vk::Result::ERROR_INVALID_EXTERNAL_HANDLE => VulkanError::FileRefused { call },
-        result => refused(format!("{call} says {result}")),
     }
 }
 

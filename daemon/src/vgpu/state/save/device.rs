@@ -93,14 +93,17 @@ impl Saver<'_> {
         let with_engine = with_engine.filter(|flight| Some(flight.entry) == context.entry);
         let with_engine =
             with_engine.filter_map(|flight| flight.owner.as_ref().filter(|owner| owner.0 == of));
-        let buffers = with_engine.map(|(_, buffer)| buffer).chain(&context.software_queue);
+        let mut buffers: Vec<_> =
+            with_engine.map(|(_, buffer)| buffer).chain(&context.software_queue).collect();
+        // Of two that are handed back one may be here already.
+        buffers.sort_by_key(|buffer| buffer.order);
         SavedContext {
             engine: u32::try_from(context.at.index()).unwrap_or(u32::MAX),
             is_suspended: context.held.by_guest,
             suspends: process.zip(context.entry).map(|(process, entry)| process.contexts.suspends(entry)),
             area: Some(context.area.allocation.0),
             scheduling,
-            buffers: buffers.map(|buffer| save_buffer(of, buffer, collected)).collect(),
+            buffers: buffers.into_iter().map(|buffer| save_buffer(of, buffer, collected)).collect(),
         }
     }
 
