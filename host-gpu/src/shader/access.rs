@@ -19,6 +19,7 @@ use crate::shader::module::Module;
 use crate::shader::module::wrong;
 use crate::shader::shape::Scalar;
 use crate::shader::shape::Shape;
+use crate::shader::symbols::Symbols;
 use crate::shader::variables::check_memory;
 
 /// A pointer that an instruction uses.
@@ -82,23 +83,7 @@ impl Body<'_, '_> {
         if kind == Kind::Global {
             self.note(here, |function| function.names.push(id));
         }
-        Ok(Pointer { class, to, root: data, is_register: self.is_register(id, class) })
-    }
-
-    /// Whether what a pointer points to is an invocation's own, at a place that is known, which compilers keep in registers: it costs what other values do.
-    fn is_register(&self, id: u32, class: StorageClass) -> bool {
-        if !matches!(class, StorageClass::Function | StorageClass::Private) {
-            return false;
-        }
-        let mut inst = self.symbols.module.definition(id);
-        while matches!(inst.op(), Op::AccessChain | Op::InBoundsAccessChain) {
-            let mut indices = self.symbols.module.rest(inst, 4).iter();
-            if indices.any(|index| self.symbols.value(*index).is_none()) {
-                return false;
-            }
-            inst = self.symbols.module.definition(self.symbols.module.word(inst, 3));
-        }
-        true
+        Ok(Pointer { class, to, root: data, is_register: is_register(self.symbols, id, class) })
     }
 
     /// Checks the instruction if it is one of those in this file, and says whether it was.
@@ -352,6 +337,22 @@ fn check_hints(module: &Module<'_>, inst: Inst, at: u32) -> Result<(), GuardErro
         next += 1 + u32::from(is_aligned);
     }
     Ok(())
+}
+
+/// Whether what pointer `id` points to is an invocation's own, at a place that is known, which compilers keep in registers: it costs what other values do.
+fn is_register(symbols: &Symbols<'_>, id: u32, class: StorageClass) -> bool {
+    if !matches!(class, StorageClass::Function | StorageClass::Private) {
+        return false;
+    }
+    let mut inst = symbols.module.definition(id);
+    while matches!(inst.op(), Op::AccessChain | Op::InBoundsAccessChain) {
+        let mut indices = symbols.module.rest(inst, 4).iter();
+        if indices.any(|index| symbols.value(*index).is_none()) {
+            return false;
+        }
+        inst = symbols.module.definition(symbols.module.word(inst, 3));
+    }
+    true
 }
 
 /// The memory operands of a load or store that go into the result: the mask without hints, and its scope.
