@@ -7,7 +7,19 @@ readonly kills=${CAMPANILE_KILLS:-3}
 # When that was done, in seconds of this shell.
 killed_at=()
 
-# Has a daemon be killed, and followed by another, under a program that has a device.
+# Whether the checkpoint of a process holds: the word behind magic and version, how many bytes hold, is not 0. Asking the daemon would have it written anew.
+checkpoint_holds() {
+    local fd
+    for fd in "/proc/$1/fd"/*; do
+        if [[ $(readlink "$fd") == *campanile-checkpoint* ]]; then
+            [ "$(od -An -tu8 -j16 -N8 "$fd")" -gt 0 ] || return 1
+            return 0
+        fi
+    done
+    return 1
+}
+
+# Has a daemon be killed, and followed by another, under a program that has a device; one that is to hold it, when a checkpoint has it.
 #   killed_under CLAIM [hold]
 killed_under() {
     local before
@@ -17,6 +29,7 @@ killed_under() {
     while [ ${#killed_at[@]} -ge 5 ] && ((SECONDS - killed_at[-5] <= 11)); do sleep 1; done
     killed_at+=("$SECONDS")
     before=$(serving a)
+    [ -z "${2:-}" ] || until_holds 20 "checkpoint_holds $before" || { fail "$1: a checkpoint holds" "$(tail -n 5 "$scratch/a.log")"; return 1; }
     kill -KILL "$before"
     until_holds 60 "serves_other a $before" || { fail "$1: a daemon serves again" "$(tail -n 5 "$scratch/a.log")"; return 1; }
     guest m0 60 'touch go done; until grep -q ^ended steady; do usleep 20000; done; cat steady' || true
