@@ -382,7 +382,10 @@ impl Drop for Successor<'_> {
 /// Whether a successor has ended, or does at once.
 fn has_ended(successor: &mut Child) -> bool {
     let pid = i32::try_from(successor.id()).ok().and_then(Pid::from_raw);
-    let Some(ends) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return true };
+    let Some(ends) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+        // No descriptor is left to wait with.
+        return matches!(successor.try_wait(), Ok(Some(_)));
+    };
     let limit = Timespec::try_from(END_LIMIT).unwrap_or_default();
     poll(&mut [PollFd::new(&ends, PollFlags::IN)], Some(&limit)).is_ok_and(|ended| ended > 0)
 }

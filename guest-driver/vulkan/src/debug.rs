@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-/// First words of a module.
-const HEADER: usize = 5;
+use crate::spirv;
 
 mod op {
     pub(super) const EXT_INST_IMPORT: u32 = 11;
@@ -20,9 +19,9 @@ const SETS: [&[u8]; 2] = [b"NonSemantic.", b"OpenCL.DebugInfo.100\0"];
 
 /// The module without what is there for debuggers. One that is cut is kept from there on.
 pub(crate) fn stripped(bytes: &[u8]) -> Vec<u8> {
-    let words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    let mut kept = words.get(..HEADER).unwrap_or(&words).to_vec();
-    let mut rest = words.get(HEADER..).unwrap_or_default();
+    let words = spirv::words(bytes);
+    let mut kept = words.get(..spirv::HEADER).unwrap_or(&words).to_vec();
+    let mut rest = words.get(spirv::HEADER..).unwrap_or_default();
     let mut sets = HashSet::new();
     while let Some(first) = rest.first() {
         let (length, op) = ((first >> 16) as usize, first & 0xffff);
@@ -30,7 +29,7 @@ pub(crate) fn stripped(bytes: &[u8]) -> Vec<u8> {
         rest = after;
         let is_dropped = match (op, instruction) {
             (op::EXT_INST_IMPORT, [_, id, name @ ..]) => {
-                let name: Vec<u8> = name.iter().flat_map(|word| word.to_le_bytes()).collect();
+                let name: Vec<u8> = spirv::bytes(name).collect();
                 SETS.iter().any(|set| name.starts_with(set)) && sets.insert(*id)
             }
             (op::EXT_INST, [_, _, _, set, ..]) => sets.contains(set),
@@ -41,7 +40,7 @@ pub(crate) fn stripped(bytes: &[u8]) -> Vec<u8> {
         }
     }
     kept.extend(rest);
-    kept.iter().flat_map(|word| word.to_le_bytes()).collect()
+    spirv::bytes(&kept).collect()
 }
 
 #[cfg(test)]

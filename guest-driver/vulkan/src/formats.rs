@@ -72,7 +72,6 @@ pub(crate) extern "system" fn of_images(
 ) -> vk::Result {
     abi::command("vkGetPhysicalDeviceImageFormatProperties", || {
         abi::write(out, vk::ImageFormatProperties::default());
-
         Err(vk::Result::ERROR_FORMAT_NOT_SUPPORTED)
     })
 }
@@ -84,7 +83,6 @@ pub(crate) extern "system" fn of_images2(
 ) -> vk::Result {
     abi::command("vkGetPhysicalDeviceImageFormatProperties2", || {
         abi::filled(out).image_format_properties = vk::ImageFormatProperties::default();
-
         Err(vk::Result::ERROR_FORMAT_NOT_SUPPORTED)
     })
 }

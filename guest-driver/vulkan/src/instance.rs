@@ -30,7 +30,6 @@ handle!(Dispatchable<Instance>, vk::Instance);
 pub(crate) extern "system" fn enumerate_version(version: *mut u32) -> vk::Result {
     abi::command("vkEnumerateInstanceVersion", || {
         abi::write(version, API_VERSION);
-
         Ok(())
     })
 }

@@ -50,6 +50,7 @@ mod queue;
 mod report;
 mod semaphore;
 mod shader;
+mod spirv;
 mod table;
 mod texels;
 mod wait;

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::spirv;
+
 /// Numbers of a set that packets carry.
 const CARRIED: u32 = 64;
 
-/// First words of a module.
-const HEADER: usize = 5;
 const OP_DECORATE: u32 = 71;
 const DECORATION_BINDING: u32 = 33;
 const DECORATION_DESCRIPTOR_SET: u32 = 34;
@@ -21,9 +21,9 @@ pub(crate) type Names = BTreeMap<(u32, u32), u32>;
 
 /// A module whose numbers all can be carried, as far as there are as many.
 pub(crate) fn carried(bytes: &[u8]) -> (Arc<[u8]>, Names) {
-    let mut words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    let mut words = spirv::words(bytes);
     let (mut sets, mut places) = (HashMap::new(), Vec::new());
-    let mut at = HEADER;
+    let mut at = spirv::HEADER;
     while let Some(first) = words.get(at) {
         let (length, op) = ((first >> 16) as usize, first & 0xffff);
         match words.get(at + 1..at + length) {
@@ -55,7 +55,7 @@ pub(crate) fn carried(bytes: &[u8]) -> (Arc<[u8]>, Names) {
             *word = *free;
         }
     }
-    (words.iter().flat_map(|word| word.to_le_bytes()).collect(), names)
+    (spirv::bytes(&words).collect(), names)
 }
 
 #[cfg(test)]

@@ -129,7 +129,6 @@ pub(crate) extern "system" fn tools(
 ) -> vk::Result {
     abi::command("vkGetPhysicalDeviceToolProperties", || {
         abi::write(count, 0);
-
         Ok(())
     })
 }

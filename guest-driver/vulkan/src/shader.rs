@@ -18,6 +18,7 @@ use crate::abi::handle;
 use crate::debug;
 use crate::numbers;
 use crate::numbers::Names;
+use crate::spirv;
 
 /// Modules above this size, in bytes, go to the daemon without what they have for debuggers: there is a limit to what goes there. Smaller ones keep it, since
 /// the daemon names what it refuses.
@@ -55,9 +56,6 @@ pub(crate) struct Use {
     /// Buffers that it has: more than one in an array. None where the module computes how many.
     pub(crate) count: Option<u32>,
 }
-
-/// First words of a module.
-const HEADER: usize = 5;
 
 /// Opcodes that are looked at, and where the ids stand in them that may be pointers.
 mod op {
@@ -149,7 +147,7 @@ fn note(map: &mut HashMap<u32, u32>, id: u32, value: u32) {
 impl Reader {
     fn read(words: &[u32], entry: &[u8]) -> Self {
         let (mut reader, mut at, mut rest) =
-            (Self::default(), At::default(), words.get(HEADER..).unwrap_or_default());
+            (Self::default(), At::default(), words.get(spirv::HEADER..).unwrap_or_default());
         while let Some(first) = rest.first() {
             let (length, op) = ((first >> 16) as usize, first & 0xffff);
             let Some((instruction, after)) = rest.split_at_checked(length.max(1)) else { break };
@@ -234,8 +232,7 @@ impl Reader {
 /// The bindings that the compute entry point called `entry` uses with these values of specialisation constants, by set and number in the module; none where
 /// there is no such entry point.
 pub(crate) fn uses(bytes: &[u8], entry: &[u8], constants: &BTreeMap<u32, u64>) -> Option<Vec<Use>> {
-    let words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    let reader = Reader::read(&words, entry);
+    let reader = Reader::read(&spirv::words(bytes), entry);
     let mut found = BTreeMap::new();
     for variable in reader.used()? {
         let at = |map: &HashMap<u32, u32>| map.get(&variable).copied().unwrap_or(0);

@@ -112,14 +112,62 @@ mod tests {
 
     use campanile_protocol::engine::block;
     use campanile_protocol::engine::block::QueueEntry;
+    use campanile_protocol::engine::hw_queue;
+    use campanile_protocol::engine::hw_queue::HW_PREEMPTED;
     use campanile_protocol::engine::progress::Progress;
     use campanile_protocol::engine::progress::Work;
     use campanile_protocol::handshake::power;
 
+    use super::BufferEnd;
     use super::Remnant;
     use crate::adapter::process::EngineProcess;
     use crate::engine::message::NodeKind;
     use crate::memory::vram::create_memfd;
+
+    #[test]
+    fn cont_21_what_is_left_of_an_engine_says_what_has_become_of_each_kernel_mode_buffer() {
+        let engine = EngineProcess::unstarted(NodeKind::Copy).unwrap();
+        let store = |place, value| engine.shared.word(place).unwrap().store(value, Ordering::Release);
+        let remnant = Remnant::open(engine.block().try_clone().unwrap()).unwrap();
+        let ends = || [remnant.buffer(70, 1), remnant.buffer(80, 0)];
+        let [left, saved] = [false, true].map(|is_saved| BufferEnd::Left { is_saved });
+        assert_eq!(ends(), [BufferEnd::Unknown; 2], "nothing was submitted");
+        // Two of the fence ids 70 and 80.
+        store(block::HW_QUEUE_SUBMITTED, 2);
+        store(hw_queue::slot(0), 70);
+        store(hw_queue::slot(1), 80);
+        assert_eq!(ends(), [left; 2]);
+        assert_eq!([remnant.buffer(80, 1), remnant.buffer(70, 2)], [BufferEnd::Unknown; 2]);
+        // What was put aside is the first that is not done, and no other.
+        for (count, expected) in [(1, [saved, left]), (2, [left, left])] {
+            store(block::HW_QUEUE_SAVED, count);
+            assert_eq!(ends(), expected, "{count}");
+        }
+        let running = Progress { steps: 1, is_exempt: false, work: Work::HwQueue }.word();
+        store(block::PROGRESS, running);
+        assert_eq!(ends(), [BufferEnd::Unknown, left]);
+        store(block::PROGRESS, 0);
+        // The result of the first: its fence id; a fault, and above it whether it is saved.
+        let result = |fence_id, fault: u64| {
+            store(hw_queue::slot(0) + hw_queue::RESULT, fence_id);
+            store(hw_queue::slot(0) + hw_queue::RESULT + 16, fault);
+        };
+        store(block::HW_QUEUE_COMPLETED, 1);
+        let handed_back = u64::from(HW_PREEMPTED);
+        for (fence_id, fault, expected) in [
+            (70, 0, BufferEnd::Done),
+            (70, 4, BufferEnd::Unknown),
+            (71, 0, BufferEnd::Unknown),
+            (70, handed_back, left),
+            (70, 1 << 32 | handed_back, saved),
+        ] {
+            result(fence_id, fault);
+            // The second was put aside before.
+            assert_eq!(ends(), [expected, saved], "{fence_id} {fault:#x}");
+        }
+        store(block::POWER, power::HUNG);
+        assert_eq!(ends()[1], BufferEnd::Unknown);
+    }
 
     #[test]
     fn cont_21_what_is_left_of_an_engine_says_how_far_its_queues_are_and_what_it_ran() {

@@ -374,7 +374,8 @@ mod tests {
     }
 
     #[test]
-    fn cont_21_the_second_of_two_kernel_mode_buffers_is_not_the_one_that_an_engine_ran() {
+    fn cont_21_of_two_kernel_mode_buffers_the_one_that_was_begun_costs_the_device_and_the_one_before_it_was_run()
+     {
         let (session_at_work, mut state, at_work, ids) = with_two();
         end(&session_at_work, 0, ids[0], 0);
         store_progress(&session_at_work, Work::HwQueue);
