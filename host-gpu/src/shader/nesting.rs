@@ -30,7 +30,7 @@ const DEPTH_LIMIT: u32 = 128;
 
 /// The index of a default that no literal names: it has no place among the others.
 const DEFAULT: u32 = u32::MAX;
-/// That of a case whose literals stand apart, so that it is in several places: nothing falls into it or out of it.
+/// That of a case whose literals stand apart, so that it is in several places: it follows on no other, and no other on it.
 const SCATTERED: u32 = u32::MAX - 1;
 
 /// What blocks nest in. The index of a case is its place among the targets of its switch.
@@ -263,7 +263,7 @@ impl Walk<'_, '_> {
         else {
             return false;
         };
-        if own == into || case.outer != next.outer || [index, follows].contains(&SCATTERED) {
+        if own == into || case.outer != next.outer {
             return false;
         }
         if (case.into, next.from) == (into, own) {

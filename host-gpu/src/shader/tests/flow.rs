@@ -312,7 +312,12 @@ fn a_switch_has_cases_that_fall_through_in_order() {
     // Not where a literal names it: then it has its place.
     let named = into("other", "one").replace("2 %two", "2 %two 3 %other");
     says(&body(&named), "branches into another construct");
-    // Nor where literals of one stand apart.
+    // Nor where literals of one stand apart; such a case may fall into the default, and the default into it.
+    for (case, target) in [("one", "other"), ("other", "one")] {
+        let scattered = into(case, target).replace("2 %two", "2 %two 3 %one");
+        assert!(pass(&body(&scattered)).is_ok(), "{case} into {target}");
+    }
+    says(&body(&both("one", "two").replace("2 %two", "2 %two 3 %one")), "branches into another construct");
     for scattered in ["2 %two 3 %one", "2 %two 3 %other 4 %two"] {
         says(&body(&SWITCH.replace("2 %two", scattered)), "branches into another construct");
     }
