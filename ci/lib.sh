@@ -2,7 +2,7 @@
 # For ci/test and ci/full to source, in the root of the checkout: stages, their verdicts, and what both of them run.
 #
 #   stage, counted     run a command, keep what it said for the last lines
-#   in_time            runs a stage if the whole run still ends in time with it
+#   in_time            runs a stage if the whole run still ends in time with it, and ends it where it takes twice its time
 #   with               runs a command with Debian's packages that it needs
 #   tested             runs tests, keeps their results for `cargo ci conformance`
 #   times              verdict and seconds of each stage, in one line
@@ -54,13 +54,37 @@ stage() {
     [ "$verdict" = ok ]
 }
 
+# The processes that descend from one, and that one.
+family() {
+    local child
+    for child in $(pgrep --parent "$1"); do family "$child"; done
+    echo "$1"
+}
+
+# Runs a command, and kills it and all that it has begun where it takes longer than so many minutes. What hangs is no more than a stage that fails.
+#   within MINUTES COMMAND…
+within() {
+    local minutes=$1 own=$BASHPID
+    shift
+    {
+        local watch=$BASHPID
+        timeout "${minutes}m" tail --pid="$own" --follow /dev/null || {
+            printf -- '-- killed after %s minutes: %s\n' "$minutes" "$*" >>"$scratch/remarks"
+            # shellcheck disable=SC2046
+            kill -KILL $(family "$own" | grep -vx "$watch")
+        }
+    } >/dev/null 2>&1 </dev/null &
+    "$@"
+}
+
 # Runs a stage that takes so many minutes at the most, on a slow machine; where all of it would not end in time, says that it is left out, and fails.
+# It has twice that time, so that a stage that hangs does not take the others along.
 #   in_time MINUTES NAME COMMAND…
 in_time() {
     local minutes=$1
     shift
     if [ $((SECONDS / 60 + minutes)) -le "${CAMPANILE_CI_MINUTES:-85}" ]; then
-        stage "$@"
+        stage "$1" within $((minutes * 2)) "${@:2}"
         return
     fi
     printf '\n== %s: left out, as it may take %d minutes after %d of %d\n' "$1" "$minutes" $((SECONDS / 60)) "${CAMPANILE_CI_MINUTES:-85}"

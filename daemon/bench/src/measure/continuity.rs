@@ -4,7 +4,8 @@
 //!   upgrades   guests whose work never stops: the longest wait of each queue for one piece of it, upgrade by upgrade
 //!   idle       64 VMs of one daemon that have nothing to do
 //!   workers    the same of a process for each vGPU (`workers`)
-//!   kills      from the kill until a device that is opened anew has done its first work; beside the bare start of a daemon
+//!   kills      from the kill until a device that was asked nothing of goes on, and, where an engine does not stop, until a device that is opened
+//!              anew has done its first work; beside the bare start of a daemon
 //! ```
 
 use std::ffi::OsString;
@@ -150,6 +151,10 @@ const KERNEL: &str = "@group(0) @binding(0) var<storage, read_write> data: array
 /// Bytes that it stores to.
 const KERNEL_BYTES: u64 = 4096;
 
+/// Counts up for ever: an engine that runs it does not stop at a boundary when its daemon is killed.
+const ENDLESS: &str = "@group(0) @binding(0) var<storage, read_write> data: array<u32>;
+@compute @workgroup_size(1) fn main() { loop { data[1] = data[1] + 1u; if (data[0] == 77u) { break; } } }";
+
 /// The queues, and the upgrade that is under way.
 #[derive(Debug)]
 struct Streams {
@@ -268,15 +273,21 @@ impl Subject {
         Ok(begun.elapsed())
     }
 
-    /// Kills the daemon of a device that has a kernel-mode buffer in an engine, which is lost; when its guest has learnt that, and when it works
-    /// again.
+    /// Kills the daemon of a device whose engine runs a kernel that never ends, so that it is lost; when its guest has learnt that, and when it
+    /// works again.
     fn kill(&self) -> anyhow::Result<(Duration, Duration)> {
         let device = Device::open(self.vm.open("lost")?)?;
-        let word = device.create_buffer(4096)?;
-        let mut waits = CommandBuffer::new();
-        waits.wait(word.va(), 1)?;
-        let mut occupied = device.create_context(Node::Copy)?.create_kernel_queue()?;
-        let _never_done = occupied.submit(&waits)?;
+        let data = device.create_buffer(KERNEL_BYTES)?;
+        let kernel = device.create_kernel(&KernelSource::wgsl(ENDLESS))?;
+        let mut commands = CommandBuffer::new();
+        commands.dispatch(&kernel, [1; 3], &[data.binding(0)], &[])?;
+        let mut occupied = device.create_context(Node::Compute)?.create_user_queue(&QueueOptions::default())?;
+        occupied.submit(&commands)?;
+        let (mut count, begun) = ([0; 4], Instant::now());
+        while count == [0; 4] {
+            anyhow::ensure!(begun.elapsed() < LIMIT, "a kernel does not begin");
+            data.read(4, &mut count)?;
+        }
         let before = self.pid()?;
         let begun = Instant::now();
         kill_process(before, Signal::KILL)?;
