@@ -331,6 +331,7 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     let [vram, evicted] = [VRAM, EVICTED].map(|role| left.file(role).map(File::from).map_err(text));
     let (vram, evicted) = (vram?, evicted?);
     let stored = left.roles();
+    left.words.count_end();
     let mut rings = Vec::with_capacity(shell.rings.len());
     for (index, placed) in (0..).zip(&shell.rings) {
         rings.push(

@@ -7,11 +7,15 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::process;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 
+use campanile_host_gpu::essential_thread::EXIT_STATUS;
 use serde::Serialize;
 
 use super::log::Key;
@@ -64,22 +68,42 @@ impl Written {
     }
 }
 
+/// Ledgers of this process.
+static LEDGERS: AtomicUsize = AtomicUsize::new(0);
+
 /// The ledger of one vGPU: nothing where the daemon has no store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ledger {
     vgpu: String,
     /// None: nothing is written.
     written: Mutex<Option<Written>>,
 }
 
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::of(String::new())
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        LEDGERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Ledger {
     /// That of a vGPU.
     pub fn new(vgpu: &str) -> Self {
-        let this = Self { vgpu: vgpu.to_owned(), written: Mutex::default() };
+        let this = Self::of(vgpu.to_owned());
         if fd_store::is_open() {
             this.renew();
         }
         this
+    }
+
+    fn of(vgpu: String) -> Self {
+        LEDGERS.fetch_add(1, Ordering::Relaxed);
+        Self { vgpu, written: Mutex::default() }
     }
 
     fn written(&self) -> MutexGuard<'_, Option<Written>> {
@@ -139,6 +163,17 @@ impl Ledger {
             if let Err(error) = fd_store::remove(&self.vgpu, &role) {
                 ::log::warn!("{}: descriptor store: {role}: {error}", self.vgpu);
             }
+        }
+    }
+
+    /// A thread that serves this vGPU has panicked. Where the process serves no other vGPU and one that follows it finds this one, it ends, as
+    /// after a kill: the VM goes on with that one. Else returns, and the connection ends alone.
+    pub(crate) fn panicked(&self, what: &str) {
+        let is_found = self.written().as_ref().is_some_and(|written| written.is_open);
+        if is_found && LEDGERS.load(Ordering::Relaxed) == 1 {
+            ::log::error!("{}: a thread panicked: {what}; the daemon ends, and another goes on", self.vgpu);
+            ::log::logger().flush();
+            process::exit(EXIT_STATUS);
         }
     }
 

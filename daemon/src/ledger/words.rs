@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   take     head's word = its place in the order (never 0)
+//!   handle   the word of what is handled = ring and head ─▶ the device has the request ─▶ that word = 0
 //!   answer   used ring written, used index written ─▶ head's word = 0 ─▶ used index noted here
 //! ```
 //!
-//! A process that is killed between the last two leaves a head whose word is set, although the guest has it back: the used ring says
-//! so, as its index is another than the one that is noted. So a chain is neither lost nor answered twice.
+//! A process that is killed within `answer` leaves a head whose word is set, although the guest has it back: the used ring says so, as its
+//! index is another than the one that is noted. So a chain is neither lost nor answered twice. One that is killed within `handle` may have been
+//! killed by the request: the next one counts that in the head's word, and does not handle it for ever.
 
 use std::fs::File;
 use std::io;
@@ -28,11 +30,16 @@ pub const RINGS: u64 = 64;
 pub const HEADS: u64 = 1024;
 /// Words of a ring: the used index, and its heads.
 const RING: u64 = 1 + HEADS;
-/// Words before the first ring: magic, and whether a message is being handled.
-const FIRST: u64 = 2;
+/// Words before the first ring: magic, whether a message is being handled, and which chain is.
+const FIRST: u64 = 3;
 const BYTES: u64 = (FIRST + RINGS * RING) * 8;
 /// The first word: what this is, and its version.
-const MAGIC: u64 = u64::from_le_bytes(*b"CAMPWRD1");
+const MAGIC: u64 = u64::from_le_bytes(*b"CAMPWRD2");
+/// Of a head's word: processes that ended while they handled the chain, above its place in the order.
+const END: u64 = 1 << 56;
+const ORDER: u64 = END - 1;
+/// Above ring and head of the chain that is being handled: there is one.
+const HANDLED: u64 = 1 << 32;
 
 /// The words of one connection.
 #[derive(Debug)]
@@ -123,10 +130,27 @@ impl Words {
         self.word(1).load(Ordering::Acquire) != 0
     }
 
+    /// No chain is being handled any more.
+    pub fn is_handled(&self) {
+        self.word(2).store(0, Ordering::Release);
+    }
+
+    /// The process before this one has ended while it handled this chain, if any: that is counted where the chain is in flight.
+    pub fn count_end(self: &Arc<Self>) {
+        let handled = self.word(2).load(Ordering::Acquire);
+        let [_, _, _, is_there, ring @ .., low, high] = handled.to_be_bytes();
+        if is_there == 1
+            && let Some(ring) = self.ring(u16::from_be_bytes(ring))
+        {
+            ring.count_end(u16::from_be_bytes([low, high]));
+        }
+        self.is_handled();
+    }
+
     /// Those of one ring, if there is room for it.
     pub fn ring(self: &Arc<Self>, index: u16) -> Option<RingWords> {
         (u64::from(index) < RINGS)
-            .then(|| RingWords { words: Arc::clone(self), first: FIRST + u64::from(index) * RING })
+            .then(|| RingWords { words: Arc::clone(self), index, first: FIRST + u64::from(index) * RING })
     }
 }
 
@@ -134,6 +158,7 @@ impl Words {
 #[derive(Debug, Clone)]
 pub struct RingWords {
     words: Arc<Words>,
+    index: u16,
     first: u64,
 }
 
@@ -142,11 +167,28 @@ impl RingWords {
         (u64::from(head) < HEADS).then(|| self.words.word(self.first + 1 + u64::from(head)))
     }
 
-    /// A chain is in flight; `order`, which is not 0, rises with each.
+    /// A chain is in flight; `order`, which is not 0, rises with each. One that was in flight before keeps the count of [`Self::ends`].
     pub fn take(&self, head: u16, order: u64) {
         if let Some(word) = self.head(head) {
-            word.store(order, Ordering::Release);
+            word.store(word.load(Ordering::Acquire) & !ORDER | order & ORDER, Ordering::Release);
         }
+    }
+
+    /// The device gets the request of a chain in flight, until [`Words::is_handled`].
+    pub fn handle(&self, head: u16) {
+        self.words.word(2).store(HANDLED | u64::from(self.index) << 16 | u64::from(head), Ordering::Release);
+    }
+
+    fn count_end(&self, head: u16) {
+        let counted = |word: u64| (word != 0).then(|| word.saturating_add(END));
+        if let Some(word) = self.head(head) {
+            let _in_flight = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, counted);
+        }
+    }
+
+    /// Processes that have ended while they handled this chain, which is in flight.
+    pub fn ends(&self, head: u16) -> u64 {
+        self.head(head).map_or(0, |word| word.load(Ordering::Acquire) / END)
     }
 
     /// The guest has it back.
@@ -177,7 +219,7 @@ impl RingWords {
 
     /// The heads in flight, in their order.
     pub fn heads(&self) -> Vec<u16> {
-        let order = |head| self.head(head).map(|word| (word.load(Ordering::Acquire), head));
+        let order = |head| self.head(head).map(|word| (word.load(Ordering::Acquire) & ORDER, head));
         let mut taken: Vec<(u64, u16)> =
             (0..=u16::MAX).map_while(order).filter(|(order, _)| *order != 0).collect();
         taken.sort_unstable();
@@ -212,6 +254,39 @@ mod tests {
         assert!(other.ring(62).unwrap().heads().is_empty());
         ring.clear();
         assert!(found.heads().is_empty());
+    }
+
+    #[test]
+    fn a_chain_counts_the_processes_that_ended_while_they_handled_it_until_the_guest_has_it_back() {
+        let words = Arc::new(Words::new().unwrap());
+        let (ring, other) = (words.ring(63).unwrap(), words.ring(1).unwrap());
+        other.take(1023, 1);
+        ring.take(7, 1);
+        ring.take(1023, 2);
+        for ends in 0..3 {
+            assert_eq!((ring.ends(1023), ring.ends(7), other.ends(1023)), (ends, 0, 0));
+            ring.handle(7);
+            words.is_handled();
+            words.count_end();
+            ring.handle(1023);
+            words.count_end();
+            // It is repeated, behind another; and counts once.
+            ring.take(1023, 3 + ends);
+            assert_eq!(ring.heads(), [7, 1023]);
+            words.count_end();
+        }
+        ring.give_back(1023);
+        ring.handle(1023);
+        words.count_end();
+        ring.take(1023, 3);
+        assert_eq!(ring.ends(1023), 0, "that is another chain");
+        // What lies in the file is a claim.
+        words.word(2).store(u64::MAX, super::Ordering::Release);
+        words.count_end();
+        words.word(super::FIRST + 63 * super::RING + 1 + 7).store(u64::MAX, super::Ordering::Release);
+        ring.handle(7);
+        words.count_end();
+        assert_eq!(ring.ends(7), 255);
     }
 
     #[test]

@@ -10,7 +10,9 @@ use std::time::Instant;
 use campanile_daemon::frontend::vhost::counters::Count;
 use campanile_daemon::frontend::vhost::counters::Counters;
 use campanile_daemon::frontend::vhost::device::Factory;
+use campanile_daemon::frontend::vhost::socket::Keeping;
 use campanile_daemon::frontend::vhost::socket::VgpuSocket;
+use campanile_daemon::listener::Listener;
 use tempfile::TempDir;
 use vhost::VhostBackend;
 use vhost::VhostUserMemoryRegionInfo;
@@ -75,10 +77,20 @@ impl Bench {
 
     /// With devices of another kind.
     pub(crate) fn serving<F: Factory + 'static>(script: Arc<Script>, factory: F) -> Self {
+        Self::keeping(script, factory, Keeping::default())
+    }
+
+    /// And what the socket has of its daemon.
+    pub(crate) fn keeping<F: Factory + 'static>(
+        script: Arc<Script>,
+        factory: F,
+        keeping: Keeping,
+    ) -> Self {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("gpu0.sock");
         let counters = Arc::new(Counters::default());
-        let socket = VgpuSocket::spawn(&path, factory, counters.clone()).unwrap();
+        let listener = Listener::bind(&path).unwrap();
+        let socket = VgpuSocket::serve(listener, factory, counters.clone(), keeping, None).unwrap();
         Self { script, counters, socket, path, _directory: directory }
     }
 

@@ -1,14 +1,21 @@
 //! Claims about connections, one after the other.
 
 use std::io::Write;
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use campanile_daemon::frontend::vhost::counters::Count;
 use campanile_daemon::frontend::vhost::counters::Counters;
+use campanile_daemon::frontend::vhost::socket::Keeping;
 use campanile_daemon::frontend::vhost::socket::VgpuSocket;
+use campanile_daemon::ledger::keeping::Ledger;
+use campanile_daemon::service_manager;
+use campanile_host_gpu::essential_thread::EXIT_STATUS;
 use vhost::VhostBackend;
 
 use crate::bench::Bench;
@@ -92,6 +99,62 @@ fn panic_of_the_device_ends_its_session_only() {
     assert!(vm.front.get_features().is_err(), "the front-end sees a hang-up");
     let mut next = Vm::started(&bench);
     assert_eq!(next.control.round(0, &[ECHO; 32]), [ECHO; 32]);
+}
+
+/// A daemon of this many vGPUs that another would follow; the device of the first panics.
+fn daemon_that_panics(vgpus: usize) {
+    service_manager::open();
+    let keeping = |name: &str| Keeping { ledger: Arc::new(Ledger::new(name)), ..Keeping::default() };
+    let _others: Vec<Keeping> = (1..vgpus).map(|number| keeping(&number.to_string())).collect();
+    let script = Script::new(true, false);
+    let made = script.clone();
+    let bench = Bench::keeping(script, move || made.device(), keeping("0"));
+    let mut vm = Vm::started(&bench);
+    vm.control.request(0, &[PANIC; 32]);
+    vm.control.offer(0);
+    vm.control.kick();
+    eventually("counted", || bench.count(Count::Panics) == 1);
+}
+
+#[test]
+#[ignore = "ends its process: run by the test below"]
+fn daemon_of_one_vgpu_panics() {
+    daemon_that_panics(1);
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn daemon_of_two_vgpus_panics() {
+    daemon_that_panics(2);
+}
+
+#[test]
+fn cont_09_panic_ends_a_daemon_of_one_vgpu_so_that_the_next_one_goes_on_with_the_connection() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let address = directory.path().join("notify");
+    let store = UnixDatagram::bind(&address).unwrap();
+    let hear = || {
+        let (mut bytes, mut said) = ([0; 4096], Vec::new());
+        while let length @ 1.. = store.recv(&mut bytes).unwrap() {
+            said.push(String::from_utf8_lossy(&bytes[..length]).into_owned());
+        }
+        said
+    };
+    for (name, expected) in [("one_vgpu", EXIT_STATUS), ("two_vgpus", 0)] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let name = format!("sessions::daemon_of_{name}_panics");
+        command.args(["--ignored", "--exact", "--nocapture", &name]).env("NOTIFY_SOCKET", &address);
+        let (output, said) = thread::scope(|scope| {
+            let heard = scope.spawn(hear);
+            let output = command.output().unwrap();
+            // The end of what it has said.
+            UnixDatagram::unbound().unwrap().send_to(&[], &address).unwrap();
+            (output, heard.join().unwrap())
+        });
+        assert_eq!(output.status.code(), Some(expected), "{name}: {output:?}");
+        let last = said.iter().rev().find(|said| said.contains("campanile.0.connection")).unwrap();
+        assert_eq!(last.starts_with("FDSTORE=1"), expected == EXIT_STATUS, "{name}: {said:?}");
+    }
 }
 
 #[test]

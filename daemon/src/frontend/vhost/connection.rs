@@ -125,16 +125,17 @@ pub(super) fn serve(
     let (mailbox, is_handed_over) = (Arc::clone(&shared.mailbox), Arc::clone(&shared.is_handed_over));
     let hang_up = stream.try_clone().map_err(ConnectionError::Host)?;
     let mut queues = Worker::new(device, shared);
-    if words.is_some() {
-        queues.write_checkpoints().map_err(ConnectionError::Host)?;
+    if let Some(words) = &words {
+        queues.write_to(words).map_err(ConnectionError::Host)?;
     }
     if let Some((handed, _)) = &handed {
         session.adopt(&handed.shell).map_err(|error| ConnectionError::Handed(error.to_string()))?;
         queues.begin_frozen();
     }
+    let its_ledger = Arc::clone(ledger);
     let worker = thread::Builder::new()
         .name("vgpu-queues".into())
-        .spawn(inherit(move || work(queues, &hang_up, &gate)))
+        .spawn(inherit(move || work(queues, &hang_up, &gate, &its_ledger)))
         .map_err(ConnectionError::Host)?;
 
     let opened = match handed {
@@ -193,10 +194,19 @@ fn answer(
     }
 }
 
-/// The worker's thread. A panic ends the session, and nothing else: the device is dropped either way.
-fn work(mut worker: Worker, hang_up: &UnixStream, gate: &Gate) -> Result<(), ConnectionError> {
+/// The worker's thread. A panic ends the session, and nothing else: the device is dropped either way. Where another daemon would go on
+/// with the session, it ends this one.
+fn work(
+    mut worker: Worker,
+    hang_up: &UnixStream,
+    gate: &Gate,
+    ledger: &Ledger,
+) -> Result<(), ConnectionError> {
     let is_handed_over = worker.is_handed_over();
     let ran = catch_unwind(AssertUnwindSafe(|| worker.run()));
+    if let Err(panic) = &ran {
+        ledger.panicked(&panic_text(&**panic));
+    }
     let freed = catch_unwind(AssertUnwindSafe(|| drop(worker)));
     // The connection thread is waiting for the worker or the front-end: this ends its wait.
     gate.end();

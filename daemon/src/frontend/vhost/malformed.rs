@@ -1,8 +1,8 @@
-//! Why a descriptor chain could not be read.
+//! Why a descriptor chain could not be read, or is not handled.
 
 use thiserror::Error;
 
-/// The guest's fault in a descriptor chain (virtio 1.3, 2.7).
+/// What is wrong with a descriptor chain: nearly always the guest's fault (virtio 1.3, 2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MalformedChain {
     /// A head at or past the size of the queue (2.7.13).
@@ -39,6 +39,9 @@ pub enum MalformedChain {
     /// A chain that was in flight when the state was saved, and is another one now.
     #[error("the chain is not the one that was in flight")]
     Changed,
+    /// A chain in whose handling one daemon after the other ended.
+    #[error("{0} daemons ended while they handled the chain: it is not tried again")]
+    Fatal(u64),
     /// Nothing to read.
     #[error("the request has no bytes")]
     NoRequest,

@@ -210,6 +210,8 @@ impl<F: Factory> Server<F> {
             Ok(stream) => stream,
             Err(error) => {
                 log::error!("{}: session ended: no descriptor is left: {error}", self.name);
+                self.keeping.ledger.end(false);
+                let _ = handed.stream.shutdown(Shutdown::Both);
                 return Next::GoesOn;
             }
         };
@@ -226,6 +228,9 @@ impl<F: Factory> Server<F> {
         session: impl FnOnce(&mut Self) -> Result<Ended, ConnectionError>,
     ) -> Next {
         let served = catch_unwind(AssertUnwindSafe(|| session(self)));
+        if let Err(panic) = &served {
+            self.keeping.ledger.panicked(&panic_text(&**panic));
+        }
         self.forget_current();
         self.keeping.ledger.end(matches!(served, Ok(Ok(Ended::HandedOver))));
         let ended = served.unwrap_or_else(|panic| Err(ConnectionError::Panic(panic_text(&*panic))));

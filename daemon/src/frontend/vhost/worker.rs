@@ -29,6 +29,7 @@ use super::state_transfer::Done;
 use super::state_transfer::LoadOrder;
 use crate::guest_ram::memory::GuestRam;
 use crate::ledger::log::Key;
+use crate::ledger::words::Words;
 use crate::poller::NO_EVENT;
 
 /// Commands taken from one ring before everything else is looked at again.
@@ -110,7 +111,8 @@ pub(super) struct Worker {
     serial: u64,
     /// A state was loaded, and no ring has run since.
     is_loaded: bool,
-    /// Where a daemon after this one finds the device; none where there will be none.
+    /// What a daemon after this one finds; none where there will be none.
+    words: Option<Arc<Words>>,
     checkpoints: Option<Checkpoints>,
 }
 
@@ -118,15 +120,17 @@ impl Worker {
     pub(super) fn new(device: Box<dyn Device>, shared: Shared) -> Self {
         let answers = Answers::new(shared.rings.clone(), shared.counters.clone());
         let (motion, request) = (Motion::Runs, Vec::new());
-        let (is_loaded, checkpoints) = (false, None);
-        Self { device, shared, answers, epoch: 0, due: 0, request, motion, serial: 0, is_loaded, checkpoints }
+        let (is_loaded, words, checkpoints) = (false, None, None);
+        let (epoch, due, serial) = (0, 0, 0);
+        Self { device, shared, answers, epoch, due, request, motion, serial, is_loaded, words, checkpoints }
     }
 
-    /// The device is written for a daemon after this one.
+    /// The device, and which chain it handles, are written for a daemon after this one.
     ///
     /// # Errors
     /// No memory or descriptor is left.
-    pub(super) fn write_checkpoints(&mut self) -> io::Result<()> {
+    pub(super) fn write_to(&mut self, words: &Arc<Words>) -> io::Result<()> {
+        self.words = Some(Arc::clone(words));
         self.checkpoints = Some(Checkpoints::new(&self.shared.ledger, &self.shared.counters)?);
         Ok(())
     }
@@ -390,6 +394,7 @@ impl Worker {
                 }
                 Popped::Nothing => return ControlFlow::Break(()),
             }
+            self.words.iter().for_each(|words| words.is_handled());
             self.answers.flush();
             if self.request.capacity() > KEPT_BUFFER {
                 self.request = Vec::new();

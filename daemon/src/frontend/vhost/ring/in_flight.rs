@@ -68,6 +68,16 @@ impl InFlight {
         is_new
     }
 
+    /// The device gets the request of a chain in flight: should this process end meanwhile, the next one knows which it was.
+    pub(super) fn handle(&self, head: u16) {
+        self.words.iter().for_each(|words| words.handle(head));
+    }
+
+    /// How many daemons ended while they handled this chain.
+    pub(super) fn ends(&self, head: u16) -> u64 {
+        self.words.as_ref().map_or(0, |words| words.ends(head))
+    }
+
     /// Notes what the writable buffers of a chain are.
     pub(super) fn note(&mut self, head: u16, shape: u64) {
         self.heads.note(head, shape);

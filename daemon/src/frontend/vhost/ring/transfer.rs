@@ -29,6 +29,10 @@ const USED_ENTRIES: u64 = 4;
 /// Bytes of an entry.
 const USED_ENTRY: u64 = 8;
 
+/// So many daemons may end while they handle a chain. Fewer than a keeper follows in a row: what kills its daemon each time is found out before
+/// that is given up.
+const MOST_ENDS: u64 = 3;
+
 /// What came off a ring.
 #[derive(Debug)]
 #[must_use]
@@ -67,8 +71,17 @@ enum Broken {
 }
 
 impl RingState {
-    /// Takes one chain, if the ring is live in `epoch`. When there is none, kicks are switched on again.
+    /// Takes one chain, if the ring is live in `epoch`. When there is none, kicks are switched on again. A command is one that is
+    /// being handled from here on, for a daemon after this one.
     pub(in super::super) fn pop(&mut self, epoch: u64, request: &mut Vec<u8>) -> Popped {
+        let popped = self.take_chain(epoch, request);
+        if let Popped::Command(ticket) = &popped {
+            self.in_flight.handle(ticket.head);
+        }
+        popped
+    }
+
+    fn take_chain(&mut self, epoch: u64, request: &mut Vec<u8>) -> Popped {
         if epoch != self.epoch || !self.is_live() {
             return Popped::Nothing;
         }
@@ -119,6 +132,8 @@ impl RingState {
         let Some(shape) = shape else {
             self.in_flight.note(head, writable.shape());
             let ticket = ticket(writable);
+            let ends = self.in_flight.ends(head);
+            let read = if ends < MOST_ENDS { read } else { read.and(Err(MalformedChain::Fatal(ends))) };
             return Some(match read {
                 Ok(()) => Popped::Command(ticket),
                 Err(reason) => Popped::Malformed(reason, ticket),
@@ -257,8 +272,11 @@ mod tests {
 
     use super::Answered;
     use super::GuestRam;
+    use super::MOST_ENDS;
+    use super::MalformedChain;
     use super::Popped;
     use super::RingState;
+    use crate::frontend::vhost::saved::SavedRing;
     use crate::ledger::words::Store;
     use crate::ledger::words::Words;
 
@@ -267,8 +285,8 @@ mod tests {
     const USED: u64 = 0x3000;
     const BUFFER: u64 = 0x4000;
 
-    #[test]
-    fn cont_15_a_chain_is_in_the_used_ring_before_its_head_is_free_and_the_index_is_noted_that_has_it() {
+    /// Guest memory with one chain in an available ring.
+    fn one_chain() -> Arc<GuestRam> {
         let ram = Arc::new(GuestRam::from_ranges(&[(GuestAddress(TABLE), 0x4000)]).unwrap());
         let store = |value: u16, place: u64| ram.write_obj(value.to_le(), GuestAddress(place)).unwrap();
         // Head 3, which is read, and then 4, which is written: address, length, flags, next.
@@ -281,14 +299,48 @@ mod tests {
         }
         store(3, AVAILABLE + 4);
         store(1, AVAILABLE + 2);
-        let words = Arc::new(Words::new().unwrap());
+        ram
+    }
+
+    /// The ring of a daemon that goes on with these words.
+    fn ring(ram: &Arc<GuestRam>, words: &Arc<Words>) -> RingState {
         let mut ring = RingState::new(0, 1, Arc::default());
         ring.write_to(words.ring(0).unwrap());
-        ring.set_ram(Arc::clone(&ram));
+        ring.set_ram(Arc::clone(ram));
         ring.set_size(8).unwrap();
         ring.set_addresses(TABLE, AVAILABLE, USED).unwrap();
         ring.set_enabled(true);
         assert!(ring.start(tempfile::tempfile().unwrap().into()).is_none());
+        ring
+    }
+
+    #[test]
+    fn a_chain_whose_handling_ends_one_daemon_after_the_other_is_refused_and_the_ring_goes_on() {
+        let (ram, words) = (one_chain(), Arc::new(Words::new().unwrap()));
+        let mut ring = ring(&ram, &words);
+        for _ in 0..MOST_ENDS {
+            assert!(matches!(ring.pop(0, &mut Vec::new()), Popped::Command(_)));
+            words.count_end();
+            let repeated = words.ring(0).unwrap().heads();
+            ring = self::ring(&ram, &words);
+            ring.restore(SavedRing { was_used: true, repeated, ..SavedRing::default() });
+        }
+        let Popped::Malformed(MalformedChain::Fatal(MOST_ENDS), ticket) = ring.pop(0, &mut Vec::new()) else {
+            panic!("it would end the next one")
+        };
+        assert_eq!(ring.answer(ticket, &[1]), Answered::Written);
+        assert_eq!(words.ring(0).unwrap().ends(3), 0);
+        let Popped::Command(ticket) = ring.pop(0, &mut Vec::new()) else { panic!("the guest asks it anew") };
+        assert_eq!(ring.answer(ticket, &[1]), Answered::Written);
+        words.is_handled();
+        words.count_end();
+        assert_eq!(words.ring(0).unwrap().ends(3), 0);
+    }
+
+    #[test]
+    fn cont_15_a_chain_is_in_the_used_ring_before_its_head_is_free_and_the_index_is_noted_that_has_it() {
+        let (ram, words) = (one_chain(), Arc::new(Words::new().unwrap()));
+        let mut ring = ring(&ram, &words);
         let Popped::Command(ticket) = ring.pop(0, &mut Vec::new()) else { panic!("there is a chain") };
         assert_eq!(words.ring(0).unwrap().heads(), [3]);
         words.stores();
