@@ -149,8 +149,11 @@ impl Words {
 
     /// Those of one ring, if there is room for it.
     pub fn ring(self: &Arc<Self>, index: u16) -> Option<RingWords> {
-        (u64::from(index) < RINGS)
-            .then(|| RingWords { words: Arc::clone(self), index, first: FIRST + u64::from(index) * RING })
+        (u64::from(index) < RINGS).then(|| RingWords {
+            words: Arc::clone(self),
+            index,
+            first: FIRST + u64::from(index) * RING,
+        })
     }
 }
 

@@ -81,11 +81,7 @@ impl Bench {
     }
 
     /// And what the socket has of its daemon.
-    pub(crate) fn keeping<F: Factory + 'static>(
-        script: Arc<Script>,
-        factory: F,
-        keeping: Keeping,
-    ) -> Self {
+    pub(crate) fn keeping<F: Factory + 'static>(script: Arc<Script>, factory: F, keeping: Keeping) -> Self {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("gpu0.sock");
         let counters = Arc::new(Counters::default());

@@ -116,7 +116,7 @@ impl Body<'_, '_> {
             }
             Op::CopyMemory => {
                 inst.length(3, 7)?;
-                check_hints(&self.symbols.module, inst, 3)?;
+                check_copy(&self.symbols.module, inst)?;
                 let (to, from) = (self.pointer(here, 1)?, self.pointer(here, 2)?);
                 if to.to != from.to || !self.symbols.is_value(to.to) {
                     return Err(wrong(inst, "its pointers do not point to the same type"));
@@ -248,7 +248,7 @@ impl Body<'_, '_> {
 
     fn chain(&mut self, here: Here) -> Result<(), GuardError> {
         let inst = here.inst;
-        inst.length(5, 64)?;
+        inst.length(4, 64)?;
         let base = self.pointer(here, 3)?;
         let mut ty = base.to;
         for operand in 4..inst.len {
@@ -262,8 +262,7 @@ impl Body<'_, '_> {
             let of_buffers = operand == 4 && base.to == self.symbols.held(base.root);
             ty = match self.symbols.shape(ty) {
                 Shape::Struct => {
-                    let constant =
-                        self.symbols.module.definition(id).op() == Op::Constant && number.bits == 32;
+                    let constant = self.symbols.module.definition(id).op() == Op::Constant;
                     let member = known.filter(|_| constant).and_then(|at| u32::try_from(at).ok());
                     member.and_then(|at| self.symbols.part(ty, at)).ok_or_else(|| {
                         wrong(inst, format!("index {id} into a struct is no constant of one of its members"))
@@ -324,19 +323,31 @@ impl Body<'_, '_> {
     }
 }
 
-/// Memory operands from operand `at` on that are no more than hints, of what is written and then of what is read.
-fn check_hints(module: &Module<'_>, inst: Inst, at: u32) -> Result<(), GuardError> {
-    let mut next = at;
-    while next < inst.len {
-        let mask = module.word(inst, next);
-        let is_aligned = mask & ALIGNED != 0;
-        let good = !is_aligned || module.word(inst, next + 1).is_power_of_two();
-        if mask & !(ALIGNED | NONTEMPORAL) != 0 || !good {
-            return Err(wrong(inst, "these memory operands are not offered"));
-        }
-        next += 1 + u32::from(is_aligned);
+/// Memory operands of `OpCopyMemory`: of what is written and of what is read, or of both. Each mask, and the alignment that it brings.
+fn of_copy(module: &Module<'_>, inst: Inst) -> impl Iterator<Item = (u32, Option<u32>)> {
+    let mut next = 3;
+    std::iter::from_fn(move || {
+        let mask = (next < inst.len).then(|| module.word(inst, next))?;
+        let alignment = (mask & ALIGNED != 0).then(|| module.word(inst, next + 1));
+        next += 1 + u32::from(alignment.is_some());
+        Some((mask, alignment))
+    })
+}
+
+/// Refuses what is no hint, and not volatile.
+fn check_copy(module: &Module<'_>, inst: Inst) -> Result<(), GuardError> {
+    let is_good = |(mask, alignment): (u32, Option<u32>)| {
+        mask & !(VOLATILE | ALIGNED | NONTEMPORAL) == 0 && alignment.is_none_or(u32::is_power_of_two)
+    };
+    match of_copy(module, inst).all(is_good) {
+        true => Ok(()),
+        false => Err(wrong(inst, "these memory operands are not offered")),
     }
-    Ok(())
+}
+
+/// The memory operand of a copy that the result has, if it has one.
+pub(super) fn kept_of_copy(module: &Module<'_>, inst: Inst) -> Option<u32> {
+    of_copy(module, inst).any(|(mask, _)| mask & VOLATILE != 0).then_some(VOLATILE)
 }
 
 /// Whether what pointer `id` points to is an invocation's own, at a place that is known, which compilers keep in registers: it costs what other values do.

@@ -24,6 +24,7 @@ const IMAGE_MEMORY: u32 = 0x800;
 const OUTPUT_MEMORY: u32 = 0x1000;
 const MAKE_AVAILABLE: u32 = 0x2000;
 const MAKE_VISIBLE: u32 = 0x4000;
+const VOLATILE: u32 = 0x8000;
 
 impl Body<'_, '_> {
     /// One of [`is_atomic`].
@@ -76,6 +77,14 @@ impl Body<'_, '_> {
         self.semantics(here, at + 2, orders, class)?;
         if compares > 0 {
             self.semantics(here, at + 3, &[0, 2], class)?;
+            if (self.word_constant(here, at + 2)? ^ self.word_constant(here, at + 3)?) & u64::from(VOLATILE)
+                != 0
+            {
+                return Err(wrong(
+                    inst,
+                    "it is volatile where it compares equal, and not where it does not, or the other way round",
+                ));
+            }
         }
         for value in at + 3 + compares..inst.len {
             if self.used(here, value)?.ty != pointer.to {
@@ -117,9 +126,10 @@ impl Body<'_, '_> {
         let classes = value & (UNIFORM_MEMORY | WORKGROUP_MEMORY | COUNTER_MEMORY | IMAGE_MEMORY);
         let dropped = SUBGROUP_MEMORY | CROSS_WORKGROUP_MEMORY | OUTPUT_MEMORY;
         let moves = value & (MAKE_AVAILABLE | MAKE_VISIBLE);
+        let volatile = if is_atomic(here.inst.op()) { value & VOLATILE } else { 0 };
         let good = orders.contains(&order)
-            && value & !(ORDERS | dropped) == classes | moves
-            && (moves == 0 || self.capabilities.vulkan_memory)
+            && value & !(ORDERS | dropped) == classes | moves | volatile
+            && (moves | volatile == 0 || self.capabilities.vulkan_memory)
             && (moves & MAKE_AVAILABLE == 0 || order & 0xc != 0)
             && (moves & MAKE_VISIBLE == 0 || order & 0xa != 0);
         if !good {
@@ -127,6 +137,7 @@ impl Body<'_, '_> {
         }
         let ordered = if classes & !COUNTER_MEMORY == 0 { classes | class } else { classes };
         let said = if order == 0 || ordered & !COUNTER_MEMORY == 0 { 0 } else { order | ordered | moves };
+        let said = said | volatile;
         if said != value {
             let ty = self.symbols.module.id(self.symbols.module.word(here.inst, at)).ty;
             self.semantics.push(Semantics { index: here.index, operand: at, ty, value: said });

@@ -78,6 +78,7 @@ impl Decorations {
             | Name::Offset
             | Name::SpecId
             | Name::HlslCounterBufferGOOGLE
+            | Name::FPRoundingMode
             | Name::UniformId => 1,
             _ => return Err(refuse()),
         };
@@ -135,9 +136,11 @@ impl Decorations {
             | Name::HlslCounterBufferGOOGLE => false,
             // Of lookup tables in functions they are only hints.
             Name::NonWritable | Name::Coherent | Name::Volatile => kind == Kind::Global || d.member != WHOLE,
-            Name::Restrict | Name::Aliased => kind == Kind::Global,
+            Name::Restrict | Name::Aliased => kind == Kind::Global && has_place(symbols, d.target),
+            // Of pointers it says how they are reckoned with, which logical ones are not.
+            Name::ArrayStride => !matches!(symbols.shape(d.target), Shape::Pointer { .. }),
             // Only what values of functions can have may stand before its target is known.
-            Name::NoContraction => kind != Kind::None,
+            Name::NoContraction | Name::FPRoundingMode => kind != Kind::None,
             _ => true,
         }
     }
@@ -198,7 +201,7 @@ impl Decorations {
                         && is_triple(symbols, d.target)
                 }
             },
-            // Also `NoContraction`: what it may stand on is declared later, and checked in `body.rs`.
+            // Also `NoContraction` and `FPRoundingMode`: what they may stand on is declared later, and checked in `body.rs` and `rounding.rs`.
             _ => false,
         }
     }
@@ -207,6 +210,12 @@ impl Decorations {
     pub(super) fn builtin(&self, id: u32) -> Option<BuiltIn> {
         self.decoration(id, WHOLE, Name::BuiltIn).and_then(BuiltIn::from_u32)
     }
+}
+
+/// Whether `id` is a buffer, or several, or of texels.
+fn has_place(symbols: &Symbols<'_>, id: u32) -> bool {
+    let classes = [StorageClass::StorageBuffer, StorageClass::Uniform, StorageClass::UniformConstant];
+    symbols.class_of(id).is_some_and(|class| classes.contains(&class))
 }
 
 fn is_triple(symbols: &Symbols<'_>, id: u32) -> bool {

@@ -7,6 +7,7 @@ use spirv::Op;
 use spirv::StorageClass;
 
 use crate::shader::access::kept_access;
+use crate::shader::access::kept_of_copy;
 use crate::shader::clamp::Clamp;
 use crate::shader::constants::mask;
 use crate::shader::decorations::Decorations;
@@ -321,6 +322,9 @@ impl Emission<'_, '_> {
                 words.extend(kept_access(module, inst, 3));
                 out.put(op, &words);
             }
+            Op::AccessChain | Op::InBoundsAccessChain if words.len() == 3 && is_grid(out, &words) => {
+                self.emit_copy(out, &words);
+            }
             Op::AccessChain | Op::InBoundsAccessChain => {
                 if let Some(grid) = words.get(2).and_then(|id| out.grid_of(*id)) {
                     if let Some(ty) = words.get_mut(0) {
@@ -338,7 +342,11 @@ impl Emission<'_, '_> {
             Op::CopyMemory if words.iter().any(|id| out.grid_of(*id).is_some()) => {
                 return Err(wrong(inst, "the number of workgroups can only be loaded"));
             }
-            Op::CopyMemory => out.put(op, words.get(..2).unwrap_or(&words)),
+            Op::CopyMemory => {
+                words.truncate(2);
+                words.extend(kept_of_copy(module, inst));
+                out.put(op, &words);
+            }
             _ => out.raw(inst.code, &words),
         }
         Ok(())
@@ -357,6 +365,11 @@ impl Emission<'_, '_> {
             out.put(Op::CopyObject, words);
         }
     }
+}
+
+/// Whether the first operand is a pointer to the number of workgroups.
+fn is_grid(out: &Writer, words: &[u32]) -> bool {
+    words.get(2).is_some_and(|id| out.grid_of(*id).is_some() || out.copy_of_grid(*id).is_some())
 }
 
 fn word(bits: u64) -> u32 {

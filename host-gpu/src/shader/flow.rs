@@ -159,7 +159,7 @@ impl Flow {
                 }
             } else {
                 merge.length(3, 3)?;
-                if module.word(merge, 2) > 2 {
+                if module.word(merge, 2) > 3 {
                     return Err(wrong(merge, "its selection control is not offered"));
                 }
             }

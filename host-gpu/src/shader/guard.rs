@@ -26,7 +26,9 @@ use crate::shader::module::Module;
 use crate::shader::module::NOWHERE;
 use crate::shader::module::debug;
 use crate::shader::module::define_debug;
+use crate::shader::module::is_type;
 use crate::shader::module::wrong;
+use crate::shader::rounding;
 use crate::shader::symbols::Symbols;
 use crate::shader::types::Types;
 use crate::shader::variables::VariableCheck;
@@ -55,10 +57,10 @@ pub(super) struct Guard<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// Cuts the module; nothing of it is checked yet.
-    pub(super) fn new(words: &'a [u32], wish: &Wish<'a>) -> Result<Self, GuardError> {
-        Ok(Self {
-            symbols: Symbols::new(Module::split(words)?),
+    /// Nothing of the module is checked yet.
+    pub(super) fn new(module: Module<'a>, wish: &Wish<'a>) -> Self {
+        Self {
+            symbols: Symbols::new(module),
             capabilities: Capabilities::new(wish.profile),
             entries: Entries::default(),
             decorations: Decorations::default(),
@@ -72,7 +74,7 @@ impl<'a> Guard<'a> {
             semantics: Vec::new(),
             names: HashMap::new(),
             wished: wish.constants,
-        })
+        }
     }
 
     /// Takes in all that comes before the functions.
@@ -199,7 +201,8 @@ impl<'a> Guard<'a> {
         let Self { symbols, capabilities, entries, decorations, functions, flow, clamps, semantics, .. } =
             self;
         Body { symbols, capabilities, entries, decorations, functions, flow, clamps, semantics }
-            .check_functions()
+            .check_functions()?;
+        rounding::check(&self.symbols, &self.decorations, self.code)
     }
 
     /// Finds layouts of types in buffers.
@@ -259,27 +262,4 @@ fn section(inst: Inst) -> Option<Option<Section>> {
         | Op::SpecConstantOp => Section::Declarations,
         _ => return None,
     }))
-}
-
-fn is_type(op: Op) -> bool {
-    matches!(
-        op,
-        Op::TypeVoid
-            | Op::TypeBool
-            | Op::TypeInt
-            | Op::TypeFloat
-            | Op::TypeVector
-            | Op::TypeMatrix
-            | Op::TypeArray
-            | Op::TypeRuntimeArray
-            | Op::TypeStruct
-            | Op::TypePointer
-            | Op::TypeFunction
-            | Op::TypeImage
-            | Op::TypeSampler
-            | Op::TypeSampledImage
-            | Op::TypeAccelerationStructureKHR
-            | Op::TypeCooperativeMatrixKHR
-            | Op::TypeForwardPointer
-    )
 }

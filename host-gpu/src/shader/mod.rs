@@ -1,7 +1,7 @@
 //! SPIR-V of guests, made safe for drivers: words in, words out. No Vulkan in here, and no tree of the module.
 //!
 //! ```text
-//!   words ─▶ module ─▶ guard, which owns the parts and hands each instruction to one of them
+//!   words ─▶ module ─▶ reach ─▶ guard, which owns the parts and hands each instruction to one of them
 //!            cut       │
 //!     declarations     ├─ capabilities ◀── profile: what the device offers
 //!                      ├─ symbols: types, constants (specialised here) ◀── types, constants (typing)
@@ -44,7 +44,9 @@ mod module;
 mod nesting;
 pub mod pass;
 pub mod profile;
+mod reach;
 mod reflect;
+mod rounding;
 mod rules;
 mod shape;
 mod subgroup;

@@ -209,3 +209,27 @@ pub(super) fn is_debug(op: Op) -> bool {
             | Op::MemberDecorateString
     )
 }
+
+/// Whether `op` declares a type.
+pub(super) fn is_type(op: Op) -> bool {
+    matches!(
+        op,
+        Op::TypeVoid
+            | Op::TypeBool
+            | Op::TypeInt
+            | Op::TypeFloat
+            | Op::TypeVector
+            | Op::TypeMatrix
+            | Op::TypeArray
+            | Op::TypeRuntimeArray
+            | Op::TypeStruct
+            | Op::TypePointer
+            | Op::TypeFunction
+            | Op::TypeImage
+            | Op::TypeSampler
+            | Op::TypeSampledImage
+            | Op::TypeAccelerationStructureKHR
+            | Op::TypeCooperativeMatrixKHR
+            | Op::TypeForwardPointer
+    )
+}

@@ -5,14 +5,24 @@ use crate::shader::guard::Guard;
 use crate::shader::interface::Refusal;
 use crate::shader::interface::Shader;
 use crate::shader::interface::Wish;
+use crate::shader::module::Module;
+use crate::shader::reach;
 use crate::shader::reflect::Reflection;
 use crate::shader::reflect::Used;
 
-/// Checks `words`, keeps one entry point and what it uses, bounds its indices and reads off what it needs.
+/// Leaves out of `words` what no kernel that is wished for reaches, checks the rest, keeps one entry point and what it uses, bounds its indices and reads
+/// off what it needs.
 ///
 /// Time and memory grow linearly with the words, but for the nesting of loops. Nothing is trusted, and nothing panics.
 pub fn guard(words: &[u32], wish: &Wish<'_>) -> Result<Shader, Refusal> {
-    let mut guard = Guard::new(words, wish)?;
+    let mut module = Module::split(words)?;
+    reach::keep(&mut module, wish.entry);
+    judge(module, wish)
+}
+
+/// The same of a module of which nothing is left out.
+pub(super) fn judge(module: Module<'_>, wish: &Wish<'_>) -> Result<Shader, Refusal> {
+    let mut guard = Guard::new(module, wish);
     guard.declare()?;
     guard.declare_functions()?;
     guard.check_functions()?;

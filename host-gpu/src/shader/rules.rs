@@ -66,10 +66,14 @@ pub(super) enum In {
     Condition,
     /// One number of the type of the result's components.
     Component,
+    /// One number of the type of the result, or of its components.
+    OneOfResult,
     /// A vector of floats of the type of the result.
     FloatsOfResult,
     /// Floats of the type of the result, one or a vector.
     FloatOfResult,
+    /// One integer.
+    AnyInt,
     /// One integer of 32 bits.
     OneInt,
     /// One integer of 32 bits without a sign.
@@ -119,8 +123,8 @@ pub(super) fn of(code: u32) -> Option<Rule> {
         Op::ShiftLeftLogical | Op::ShiftRightLogical | Op::ShiftRightArithmetic => {
             rule(Out::Int, &[In::Int, In::IntOf])
         }
-        Op::BitFieldInsert => rule(Out::Int32, &[In::Same, In::Same, In::OneInt, In::OneInt]),
-        Op::BitFieldSExtract | Op::BitFieldUExtract => rule(Out::Int32, &[In::Same, In::OneInt, In::OneInt]),
+        Op::BitFieldInsert => rule(Out::Int32, &[In::Same, In::Same, In::AnyInt, In::AnyInt]),
+        Op::BitFieldSExtract | Op::BitFieldUExtract => rule(Out::Int32, &[In::Same, In::AnyInt, In::AnyInt]),
         Op::BitReverse => rule(Out::Int32, &[In::Same]),
         Op::BitCount => rule(Out::Int, &[In::Int32Of]),
         Op::IAddCarry | Op::ISubBorrow | Op::UMulExtended => {
@@ -239,6 +243,7 @@ pub(super) fn of_glsl(number: u32) -> Option<Rule> {
         | GlslStd450Op::SmoothStep
         | GlslStd450Op::Fma
         | GlslStd450Op::FaceForward => rule(Out::Float, &[Same, Same, Same]),
+        GlslStd450Op::Refract => rule(Out::Float, &[Same, Same, In::OneOfResult]),
         GlslStd450Op::SAbs | GlslStd450Op::SSign => rule(Out::Int, &[In::Int]),
         GlslStd450Op::UMin | GlslStd450Op::SMin | GlslStd450Op::UMax | GlslStd450Op::SMax => {
             rule(Out::Int, &[In::Int, In::Int])

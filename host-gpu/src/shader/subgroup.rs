@@ -105,19 +105,19 @@ impl Body<'_, '_> {
         let format = inst.len == 4 + operands;
         let declared = match packed {
             true => self.capabilities.has(Capability::DotProductInput4x8BitPacked) && x.bits == 32,
-            false if x.bits == 8 && x.count == 4 => {
+            false if x.bits == 8 => {
                 self.capabilities.has(Capability::DotProductInput4x8Bit)
                     || self.capabilities.has(Capability::DotProductInputAll)
             }
             false => self.capabilities.has(Capability::DotProductInputAll),
         };
         let wide = if packed { r.bits >= 8 } else { r.bits >= x.bits };
-        // The vectors of a mixed product have different signs; all others are of one type.
+        // The vectors of a mixed product have different signs; all others are of one type. A word that holds one has no sign of theirs.
         let alike = match inst.op() {
-            Op::SUDot | Op::SUDotAccSat => x.bits == y.bits && x.count == y.count && !y.signed,
+            Op::SUDot | Op::SUDotAccSat => x.bits == y.bits && x.count == y.count && (packed || !y.signed),
             _ => x.bits == y.bits && x.count == y.count,
         };
-        let signs = !unsigned || !r.signed && !x.signed && !y.signed;
+        let signs = !unsigned || !r.signed && (packed || !x.signed && !y.signed);
         let packs = packed == format && (!format || self.symbols.module.word(inst, inst.len - 1) == 0);
         let good = int(x) && int(y) && int(r) && r.count == 1 && declared && wide && alike && signs && packs;
         if good && sum.is_none_or(|sum| sum.ty == ty) {

@@ -297,8 +297,10 @@ impl<'s, 'a> Typing<'s, 'a> {
                     && (g.count == r.count || g.count == 1 && self.allows_one_condition())
             }
             In::Component => self.symbols.part(ty, 0) == Some(given),
+            In::OneOfResult => g.count == 1 && (given == ty || self.symbols.part(ty, 0) == Some(given)),
             In::FloatsOfResult => self.symbols.part(given, 0) == Some(ty),
             In::FloatOfResult => given == ty || self.symbols.part(given, 0) == Some(ty),
+            In::AnyInt => int && g.count == 1,
             In::OneInt => int && g.count == 1 && g.bits == 32,
             In::Index => int && g.count == 1 && g.bits == 32 && !g.signed,
             In::Floats(count, bits) => float && g.count == count && g.bits == bits,

@@ -142,8 +142,16 @@ impl VariableCheck<'_, '_> {
                 Capability::UniformAndStorageBuffer16BitAccess,
             ),
         };
-        let small = inside & has::INT_8 != 0 && !self.capabilities.has(eight)
-            || inside & (has::INT_16 | has::FLOAT_16) != 0 && !self.capabilities.has(sixteen);
+        // Where numbers of this width may be computed with, only the device counts.
+        let may_hold = |what, storage: Capability, computes| {
+            let offered = || self.capabilities.profile.offers(storage as u32) == Some(true);
+            inside & what == 0
+                || self.capabilities.has(storage)
+                || self.capabilities.has(computes) && offered()
+        };
+        let small = !may_hold(has::INT_8, eight, Capability::Int8)
+            || !may_hold(has::INT_16, sixteen, Capability::Int16)
+            || !may_hold(has::FLOAT_16, sixteen, Capability::Float16);
         if small {
             return Err(wrong(
                 inst,

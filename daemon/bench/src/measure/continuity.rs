@@ -281,7 +281,8 @@ impl Subject {
         let kernel = device.create_kernel(&KernelSource::wgsl(ENDLESS))?;
         let mut commands = CommandBuffer::new();
         commands.dispatch(&kernel, [1; 3], &[data.binding(0)], &[])?;
-        let mut occupied = device.create_context(Node::Compute)?.create_user_queue(&QueueOptions::default())?;
+        let mut occupied =
+            device.create_context(Node::Compute)?.create_user_queue(&QueueOptions::default())?;
         occupied.submit(&commands)?;
         let (mut count, begun) = ([0; 4], Instant::now());
         while count == [0; 4] {

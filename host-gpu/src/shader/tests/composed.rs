@@ -246,6 +246,7 @@ fn a_subgroup_reduces_what_fits_in_ways_that_are_declared() {
     assert!(check(3, &one, "", line).is_ok() && check(3, &both, "", line).is_ok());
     let neither = one.replace("DotProductInput4x8Bit ", "");
     assert!(check(3, &neither, "", line).is_err());
+    assert!(check(3, &one, "", "%r = OpUDot %u32 %_u32x2 %_u32x2").is_err(), "it is of bytes");
 }
 
 #[test]
@@ -255,6 +256,8 @@ fn packed_products_fit_their_vectors_signs_and_width() {
         ("%r = OpSDot %s32 %_u32 %_? 0", "s32 u32"),
         ("%r = OpSDot %? %_u32 %_u32 0", "s8 u8 u16 s32 u32 u64"),
         ("%r = OpUDot %? %_u32 %_u32 0", "u8 u16 u32 u64"),
+        ("%r = OpUDot %u32 %_? %_s32 0", "s32 u32"),
+        ("%r = OpSUDot %s32 %_s32 %_? 0", "s32 u32"),
         ("%r = OpUDot %u64 %_? %_?", "u8x4 u32x2 u32x3 u32x4 u64x2"),
         ("%r = OpUDot %u32 %_? %_?", "u8x4 u32x2 u32x3 u32x4"),
         ("%r = OpUDot %? %_u8x4 %_u8x4", "u8 u16 u32 u64"),
@@ -331,7 +334,7 @@ fn memory_holds_what_is_loaded_from_it_and_stored_to_it() {
         "OpStore %vu32 %_u32 7 4",
         &[("7 4", "7"), ("7 4", "7 4 4"), ("7 4", "7 4 4 4"), ("%vu32", "%_u32")],
     );
-    only(3, all, "", "OpCopyMemory %vu32 %vu32", &[("%vu32 %vu32", "%vu32 %vu32 1"), ("%vu32", "%_u32")]);
+    only(3, all, "", "OpCopyMemory %vu32 %vu32", &[("%vu32 %vu32", "%vu32 %vu32 8"), ("%vu32", "%_u32")]);
     let vulkan = format!("{all} VulkanMemoryModel");
     only(
         3,

@@ -581,11 +581,13 @@ fn a_decoration_stands_where_it_belongs() {
         "OpDecorateId %x UniformId %1",
         "OpDecorate %x NonWritable",
         "OpDecorate %x Restrict",
+        "OpDecorate %own Restrict",
+        "OpDecorate %own Aliased",
+        "OpDecorate %pb ArrayStride 4",
     ] {
         assert!(pass(&with(fits)).is_ok(), "{fits}: {:?}", pass(&with(fits)));
     }
     for (wrong, why) in [
-        ("OpDecorate %own Restrict", "Restrict does not belong on"),
         ("OpDecorate %own NonWritable", "NonWritable does not belong on"),
         ("OpDecorate %own Coherent", "Coherent does not belong on"),
         ("OpDecorate %uint Block", "Block does not belong on"),

@@ -7,7 +7,6 @@ use spirv::StorageClass;
 
 use crate::shader::interface::BufferKind;
 use crate::shader::interface::Wish;
-use crate::shader::pass::guard;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::assemble;
 use crate::shader::tests::samples::GRID;
@@ -17,6 +16,7 @@ use crate::shader::tests::samples::breaks;
 use crate::shader::tests::samples::kernel;
 use crate::shader::tests::samples::pass;
 use crate::shader::tests::samples::plain;
+use crate::shader::tests::samples::whole;
 
 /// What `OpSpecConstantOp` with this operation, of constants that are declared with it, comes to.
 fn computed(declarations: &str, operation: &str) -> Option<u64> {
@@ -276,7 +276,7 @@ fn a_constant_has_a_value_of_its_type() {
 fn the_header_of_the_result_counts_its_ids() {
     let words = pass(&plain("%y = OpIAdd %uint %x %x")).unwrap().words;
     assert_eq!(words[..3], [spirv::MAGIC_NUMBER, 0x0001_0300, 0]);
-    let old = guard(
+    let old = whole(
         &assemble(0, &plain("%y = OpIAdd %uint %x %x")),
         &Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "a-longer-name", grid: GRID },
     )
@@ -389,8 +389,9 @@ fn a_chain_takes_integers_that_reach_something() {
             (
                 "OpAccessChain %pword %o %0 %x\n%y",
                 "OpAccessChain %pword %o\n%y",
-                "too few or too many operands",
+                "no pointer to what its indices reach",
             ),
+            ("OpAccessChain %pword %o %0 %x\n%y", "OpAccessChain %pword\n%y", "too few or too many operands"),
             (
                 "OpAccessChain %pword %o %0 %x\n%y",
                 "OpAccessChain %pword %o %0 %true\n%y",
@@ -433,12 +434,15 @@ fn a_chain_takes_integers_that_reach_something() {
         )
     };
     assert!(pass(&zero("%z = OpConstant %int 0", "")).is_ok());
-    for (constant, capability) in [
-        ("%z = OpConstantNull %uint", ""),
-        ("%z = OpSpecConstant %uint 0", ""),
-        ("%ulong = OpTypeInt 64 0\n%z = OpConstant %ulong 0 0", "OpCapability Int64"),
+    for (capability, constant) in [
+        ("Int64", "%wide = OpTypeInt 64 0\n%z = OpConstant %wide 0 0"),
+        ("Int16", "%wide = OpTypeInt 16 0\n%z = OpConstant %wide 0"),
     ] {
-        let error = pass(&zero(constant, capability)).unwrap_err().to_string();
+        let passed = pass(&zero(constant, &format!("OpCapability {capability}")));
+        assert!(passed.is_ok(), "{constant}: {:?}", passed.map(|_| ()));
+    }
+    for constant in ["%z = OpConstantNull %uint", "%z = OpSpecConstant %uint 0"] {
+        let error = pass(&zero(constant, "")).unwrap_err().to_string();
         assert!(error.contains("no constant of one of its members"), "{constant}: {error}");
     }
     let long = |count: usize| {
@@ -655,16 +659,16 @@ fn the_number_of_workgroups_is_one_read_only_buffer_of_three_words() {
 fn interfaces_name_what_is_used_from_version_1_4_on() {
     let text = plain("%v = OpLoad %uint3 %groups\n%y = OpCompositeExtract %uint %v 0");
     let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
-    let error = guard(&assemble(4, &text), &wish).unwrap_err().to_string();
+    let error = whole(&assemble(4, &text), &wish).unwrap_err().to_string();
     assert!(error.contains("does not name variable"), "{error}");
     let named = text.replace("%id %groups\n", "%id %groups %o\n");
-    let shader = guard(&assemble(4, &named), &wish).unwrap();
+    let shader = whole(&assemble(4, &named), &wish).unwrap();
     assert_eq!(all(&shader.words, Op::EntryPoint)[0].len(), 4 + 3, "the grid too");
     assert!(shader.uses_num_workgroups);
     let old = named
         .replace("%void = OpTypeVoid", "OpDecorate %s BufferBlock\n%void = OpTypeVoid")
         .replace("%main = OpFunction", "%s = OpTypeStruct %uint\n%main = OpFunction");
-    let error = guard(&assemble(4, &old), &wish).unwrap_err().to_string();
+    let error = whole(&assemble(4, &old), &wish).unwrap_err().to_string();
     assert!(error.contains("BufferBlock does not belong on"), "{error}");
     assert!(pass(&old.replace("%id %groups %o\n", "%id %groups\n")).is_ok());
     breaks(&text, &[("%id %groups\n", "%id\n", "does not name input")]);

@@ -3,7 +3,6 @@
 use spirv::Op;
 
 use crate::shader::interface::Wish;
-use crate::shader::pass::guard;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::assemble;
 use crate::shader::tests::samples::GRID;
@@ -13,6 +12,7 @@ use crate::shader::tests::samples::kernel;
 use crate::shader::tests::samples::pass;
 use crate::shader::tests::samples::plain;
 use crate::shader::tests::samples::says;
+use crate::shader::tests::samples::whole;
 
 /// A kernel with `body`, in which `%c` is a condition, and which stores `%x`.
 fn body(text: &str) -> String {
@@ -67,7 +67,7 @@ fn a_function_is_made_of_whole_blocks() {
                 "OpSelectionMerge %end 0\nOpSelectionMerge %end 0",
                 "no branch follows it",
             ),
-            ("OpSelectionMerge %end 0", "OpSelectionMerge %end 3", "its selection control is not offered"),
+            ("OpSelectionMerge %end 0", "OpSelectionMerge %end 4", "its selection control is not offered"),
             ("OpSelectionMerge %end 0", "OpSelectionMerge %end 0 0", "too few or too many operands"),
             (
                 "OpSelectionMerge %end 0",
@@ -123,12 +123,12 @@ fn a_branch_goes_two_ways_from_version_1_6_on() {
             .replace("%id %groups\n", "%id %groups %o\n");
     let old = text.replace("%id %groups %o\n", "%id %groups\n");
     let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
-    assert!(guard(&assemble(3, &old), &wish).is_ok(), "{:?}", guard(&assemble(3, &old), &wish));
-    assert!(guard(&assemble(5, &text), &wish).is_ok());
-    let error = guard(&assemble(6, &text), &wish).unwrap_err().to_string();
+    assert!(whole(&assemble(3, &old), &wish).is_ok(), "{:?}", whole(&assemble(3, &old), &wish));
+    assert!(whole(&assemble(5, &text), &wish).is_ok());
+    let error = whole(&assemble(6, &text), &wish).unwrap_err().to_string();
     assert!(error.contains("the same block either way"), "{error}");
     let two = body(IF).replace("%id %groups\n", "%id %groups %o\n");
-    assert!(guard(&assemble(6, &two), &wish).is_ok());
+    assert!(whole(&assemble(6, &two), &wish).is_ok());
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::sync::PoisonError;
 
 use crate::shader::interface::Refusal;
 use crate::shader::interface::Wish;
-use crate::shader::pass::guard;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::Assembly;
 use crate::shader::tests::samples::GRID;
+use crate::shader::tests::samples::whole;
 
 /// Types, by name. `m23` is a matrix of 2 columns with 3 rows, `h22` one of 16 bits.
 const TYPES: [(&str, &str); 47] = [
@@ -138,7 +138,7 @@ fn with(minor: u32, capabilities: &str, more: &str, line: &str) -> Vec<u32> {
 /// The answer to `line` in a module with all that a device can have.
 pub(super) fn check(minor: u32, capabilities: &str, more: &str, line: &str) -> Result<(), Refusal> {
     let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
-    guard(&with(minor, capabilities, more, line), &wish).map(|_| ())
+    whole(&with(minor, capabilities, more, line), &wish).map(|_| ())
 }
 
 /// The types that may stand for each `?` of `line`, in the order of the table. The others are refused for the

@@ -145,7 +145,11 @@ fn copies_of_memory_may_say_how_it_is_aligned() {
         let words = pass(&copy(operands)).unwrap_or_else(|why| panic!("{operands}: {why}")).words;
         assert_eq!(all(&words, Op::CopyMemory)[0].len(), 2);
     }
-    for operands in ["1", "2 3", "2", "2 4 1"] {
+    for operands in ["1", "3 4", "4 1", "2 4 3 8"] {
+        let words = pass(&copy(operands)).unwrap_or_else(|why| panic!("{operands}: {why}")).words;
+        assert_eq!(all(&words, Op::CopyMemory)[0].get(2), Some(&1), "{operands}: it stays volatile");
+    }
+    for operands in ["2 3", "2", "2 4 8", "3 4 3"] {
         says(&copy(operands), "these memory operands are not offered");
     }
 }

@@ -6,7 +6,8 @@ use crate::shader::interface::Place;
 use crate::shader::interface::Refusal;
 use crate::shader::interface::Shader;
 use crate::shader::interface::Wish;
-use crate::shader::pass::guard;
+use crate::shader::module::Module;
+use crate::shader::pass::judge;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::assemble;
 use crate::shader::tests::frame;
@@ -20,7 +21,12 @@ pub(super) fn pass(text: &str) -> Result<Shader, Refusal> {
 }
 
 pub(super) fn pass_for(profile: &Profile, text: &str) -> Result<Shader, Refusal> {
-    guard(&assemble(3, text), &Wish { profile, entry: None, constants: &[], rename: "main", grid: GRID })
+    whole(&assemble(3, text), &Wish { profile, entry: None, constants: &[], rename: "main", grid: GRID })
+}
+
+/// Judges all of a module, also what its kernels do not reach.
+pub(super) fn whole(words: &[u32], wish: &Wish<'_>) -> Result<Shader, Refusal> {
+    judge(Module::split(words)?, wish)
 }
 
 /// Asserts that `text` is refused with words that contain `why`.

@@ -17,6 +17,8 @@ const ANY: &str = "b s8 u8 u16 s32 u32 u64 f16 f32 f64 bx2 bx4 s8x4 u8x4 s32x2 u
 fn a_result_has_a_type_that_its_instruction_can_have() {
     takes(&[
         ("%r = OpFAdd %? %_? %_?", FLOATS),
+        ("%r = OpExtInst %? %glsl Refract %_? %_? %_f32", "f32 f32x2 f32x3 f32x4"),
+        ("%r = OpExtInst %f32x2 %glsl Refract %_f32x2 %_f32x2 %_?", "f32"),
         ("%r = OpExtInst %? %glsl Sin %_?", "f16 f32 f16x2 f32x2 f32x3 f32x4"),
         ("%r = OpIAdd %? %_? %_?", INTS),
         ("%r = OpBitReverse %? %_?", "s32 u32 s32x2 u32x2 u32x3 u32x4"),
@@ -88,8 +90,8 @@ fn an_operand_has_a_type_that_fits_the_result_and_the_first_operand() {
         ("%r = OpDot %f32 %_f32x2 %_?", "f32x2"),
         ("%r = OpExtInst %f32 %glsl Length %_?", "f32 f32x2 f32x3 f32x4"),
         ("%r = OpExtInst %f32 %glsl Distance %_f32x2 %_?", "f32x2"),
-        ("%r = OpBitFieldUExtract %u32 %_u32 %_? %_u32", "s32 u32"),
-        ("%r = OpBitFieldUExtract %u32 %_u32 %_u32 %_?", "s32 u32"),
+        ("%r = OpBitFieldUExtract %u32 %_u32 %_? %_u32", "s8 u8 u16 s32 u32 u64"),
+        ("%r = OpBitFieldUExtract %u32 %_u32 %_u32 %_?", "s8 u8 u16 s32 u32 u64"),
         ("%r = OpExtInst %f64 %glsl PackDouble2x32 %_?", "u32x2"),
         ("%r = OpExtInst %u32x2 %glsl UnpackDouble2x32 %_?", "f64"),
         ("%r = OpExtInst %u32 %glsl PackHalf2x16 %_?", "f32x2"),
