@@ -330,6 +330,9 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         // Whether any is fast is not known.
         *p = vk::PhysicalDeviceShaderIntegerDotProductProperties { p_next: p.p_next, ..Default::default() };
     }
+    if let Some(p) = abi::as_type::<vk::PhysicalDeviceInlineUniformBlockProperties<'_>>(structure) {
+        *p = vk::PhysicalDeviceInlineUniformBlockProperties { p_next: p.p_next, ..Default::default() };
+    }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceRobustness2PropertiesEXT<'_>>(structure) {
         // Ranges end at whole words; of uniform buffers the host may round them up further.
         (p.robust_storage_buffer_access_size_alignment, p.robust_uniform_buffer_access_size_alignment) =

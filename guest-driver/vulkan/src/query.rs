@@ -1,4 +1,5 @@
-//! Query pools: timestamps, two words each: nanoseconds of the host's monotonic clock, and whether they are there.
+//! Query pools: timestamps, two words each: nanoseconds of the host's monotonic clock, and whether they are there. Pools of occlusion queries can be
+//! made, as on every device; only draws would give them results.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -56,7 +57,7 @@ pub(crate) extern "system" fn create(
 ) -> vk::Result {
     abi::command("vkCreateQueryPool", || {
         let (info, core) = (abi::read(info), Core::of(device));
-        if info.query_type != vk::QueryType::TIMESTAMP {
+        if ![vk::QueryType::TIMESTAMP, vk::QueryType::OCCLUSION].contains(&info.query_type) {
             return Err(vk::Result::ERROR_FEATURE_NOT_PRESENT);
         }
         let count = info.query_count;

@@ -200,7 +200,11 @@ impl Body<'_, '_> {
     pub(super) fn seen(&self, here: Here, id: u32) -> Result<Id, GuardError> {
         let meaning = self.symbols.module.id(id);
         let known = match meaning.kind {
-            Kind::Constant | Kind::Undef | Kind::Global => true,
+            Kind::Constant => {
+                self.symbols.check_size(here.inst, meaning.ty)?;
+                true
+            }
+            Kind::Undef | Kind::Global => true,
             Kind::Value => self.is_known(meaning.block, here),
             _ => false,
         };

@@ -37,7 +37,10 @@ impl Constants<'_, '_> {
         if self.capabilities.is_limited(self.symbols, ty) {
             return Err(wrong(inst, "no constant has 8 or 16 bits without Int8, Int16 or Float16"));
         }
-        self.symbols.check_size(inst, ty)?;
+        // Memory of workgroups may begin as a larger one; used otherwise it is refused there.
+        if inst.op() != Op::ConstantNull {
+            self.symbols.check_size(inst, ty)?;
+        }
         let mut kind = Kind::Constant;
         let value = match inst.op() {
             Op::ConstantTrue | Op::ConstantFalse | Op::SpecConstantTrue | Op::SpecConstantFalse => {
@@ -158,6 +161,7 @@ impl Constants<'_, '_> {
             if !matches!(self.symbols.module.id(*id).kind, Kind::Constant | Kind::Undef) {
                 return Err(wrong(inst, format!("operand {id} is not a constant declared before")));
             }
+            self.symbols.check_size(inst, self.symbols.module.id(*id).ty)?;
         }
         Ok(())
     }

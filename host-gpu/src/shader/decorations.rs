@@ -234,6 +234,7 @@ fn fits_builtin(symbols: &Symbols<'_>, capabilities: &Capabilities, id: u32, val
         | BuiltIn::LocalInvocationId
         | BuiltIn::GlobalInvocationId => (3, true),
         BuiltIn::LocalInvocationIndex => (1, true),
+        BuiltIn::DeviceIndex => (1, capabilities.has(Capability::DeviceGroup)),
         BuiltIn::SubgroupSize
         | BuiltIn::NumSubgroups
         | BuiltIn::SubgroupId

@@ -116,7 +116,7 @@ impl Profile {
         let Subgroup { basic, vote, arithmetic, ballot, shuffle, shuffle_relative, clustered, quad, .. } =
             self.subgroup;
         Some(match Capability::from_u32(code)? {
-            Capability::Shader | Capability::Matrix => true,
+            Capability::Shader | Capability::Matrix | Capability::DeviceGroup => true,
             Capability::Int8 => self.int_8,
             Capability::Int16 => self.int_16,
             Capability::Int64 => self.int_64,

@@ -40,6 +40,8 @@ const MOST: usize = 5;
 const WITHIN: Duration = Duration::from_secs(10);
 /// How long a daemon that serves may give no sign of life, where the environment does not say it (`WATCHDOG_USEC`).
 const SILENCE: Duration = Duration::from_secs(30);
+/// How long one that follows may take until it serves: as systemd's DefaultTimeoutStartSec.
+const START: Duration = Duration::from_secs(90);
 
 /// Whether this process has a keeper.
 pub fn is_kept() -> bool {
@@ -178,8 +180,12 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
             }
         }
         if keeper.timeout().is_some_and(|left| left.is_zero()) {
-            let silence = keeper.silence.as_secs_f32();
-            log::error!("keeper: the daemon has given no sign of life for {silence} s: killed");
+            if keeper.daemon.is_ready {
+                let silence = keeper.silence.as_secs_f32();
+                log::error!("keeper: the daemon has given no sign of life for {silence} s: killed");
+            } else {
+                log::error!("keeper: the daemon does not serve after {} s: killed", START.as_secs());
+            }
             keeper.daemon.alive = Instant::now();
             let _gone = kill_process(keeper.daemon.pid, Signal::KILL);
         }
@@ -187,9 +193,14 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
 }
 
 impl Keeper {
-    /// How long the next sign of life may take; for ever, of a daemon that does not serve yet.
+    /// How long the next sign of life may take, or one that follows until it serves; for ever, of the first daemon.
     fn timeout(&self) -> Option<Duration> {
-        self.daemon.is_ready.then(|| self.silence.saturating_sub(self.daemon.alive.elapsed()))
+        let most = match self.daemon.is_ready {
+            true => self.silence,
+            false if self.has_served => START,
+            false => return None,
+        };
+        Some(most.saturating_sub(self.daemon.alive.elapsed()))
     }
 
     /// Takes what the daemon says.
@@ -319,6 +330,7 @@ mod tests {
     use super::Keeper;
     use super::Killed;
     use super::MOST;
+    use super::START;
     use super::Store;
     use super::WITHIN;
     use crate::service_manager;
@@ -414,5 +426,11 @@ mod tests {
         assert_eq!(keeper.daemon.pid, Pid::from_child(&other), "that is no child of it");
         other.kill().unwrap();
         other.wait().unwrap();
+        // One that follows does not serve yet, and has its time for that.
+        keeper.daemon = Daemon::new(getpid());
+        let left = keeper.timeout().unwrap();
+        assert!(left > silence && left <= START, "{left:?}");
+        keeper.daemon.alive = Instant::now().checked_sub(START).unwrap();
+        assert_eq!(keeper.timeout(), Some(Duration::ZERO));
     }
 }

@@ -502,6 +502,7 @@ fn an_input_is_a_built_in_of_kernels_with_its_type() {
     for (names, types, capability) in [
         ("NumWorkgroups WorkgroupId LocalInvocationId GlobalInvocationId", &["%uint3"][..], ""),
         ("LocalInvocationIndex", &["%uint", "%int"], ""),
+        ("DeviceIndex", &["%uint", "%int"], "DeviceGroup"),
         ("SubgroupSize NumSubgroups SubgroupId SubgroupLocalInvocationId", &["%uint", "%int"], basic),
         (
             "SubgroupEqMask SubgroupGeMask SubgroupGtMask SubgroupLeMask SubgroupLtMask",

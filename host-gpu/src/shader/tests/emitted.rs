@@ -16,6 +16,7 @@ use crate::shader::tests::samples::breaks;
 use crate::shader::tests::samples::kernel;
 use crate::shader::tests::samples::pass;
 use crate::shader::tests::samples::plain;
+use crate::shader::tests::samples::says;
 use crate::shader::tests::samples::whole;
 
 /// What `OpSpecConstantOp` with this operation, of constants that are declared with it, comes to.
@@ -595,6 +596,28 @@ fn memory_of_a_workgroup_is_counted_with_its_alignment() {
         )
     };
     assert!(pass(&large("Workgroup")).is_ok());
+    // What it begins as may be written, and used for nothing else.
+    let null = |body: &str| {
+        large("Workgroup")
+            .replace(
+                "%v = OpVariable %p Workgroup",
+                "%null = OpConstantNull %a\n%v = OpVariable %p Workgroup %null",
+            )
+            .replace("OpStore %q %7", body)
+    };
+    assert!(pass(&null("OpStore %q %7")).is_ok(), "{:?}", pass(&null("OpStore %q %7")).map(|_| ()));
+    for body in [
+        "OpStore %v %null",
+        "%z = OpCompositeExtract %uint %null 0",
+        "%z = OpCompositeInsert %a %7 %null 0",
+        "%z = OpCopyObject %a %null",
+    ] {
+        says(&null(body), "16388 bytes in one value");
+    }
+    says(
+        &null("OpStore %q %part").replace("%v = ", "%part = OpSpecConstantOp %uint 81 %null 0\n%v = "),
+        "16388 bytes in one value",
+    );
     breaks(
         &large("Workgroup"),
         &[(
