@@ -202,7 +202,7 @@ impl<'a> Guard<'a> {
             self;
         Body { symbols, capabilities, entries, decorations, functions, flow, clamps, semantics }
             .check_functions()?;
-        rounding::check(&self.symbols, &self.decorations, self.code)
+        rounding::check(&self.symbols, &self.capabilities, &self.decorations, self.code)
     }
 
     /// Finds layouts of types in buffers.

@@ -7,6 +7,7 @@ use spirv::FPRoundingMode;
 use spirv::Op;
 use spirv::StorageClass;
 
+use crate::shader::capabilities::Capabilities;
 use crate::shader::decorations::Decoration;
 use crate::shader::decorations::Decorations;
 use crate::shader::decorations::WHOLE;
@@ -16,10 +17,16 @@ use crate::shader::module::Kind;
 use crate::shader::module::wrong;
 use crate::shader::shape::Shape;
 use crate::shader::symbols::Symbols;
+use crate::shader::types::SIXTEEN;
 
 /// Checks each decoration, once functions are known: it stands on a conversion to 16 bits whose result is stored in buffers and not used otherwise.
 /// `code` is the index of the first function.
-pub(super) fn check(symbols: &Symbols<'_>, decorations: &Decorations, code: u32) -> Result<(), GuardError> {
+pub(super) fn check(
+    symbols: &Symbols<'_>,
+    capabilities: &Capabilities,
+    decorations: &Decorations,
+    code: u32,
+) -> Result<(), GuardError> {
     let mut rounded = HashSet::new();
     for d in decorations.list.iter().filter(|d| d.name == Name::FPRoundingMode) {
         if !is_good(symbols, d) {
@@ -27,6 +34,9 @@ pub(super) fn check(symbols: &Symbols<'_>, decorations: &Decorations, code: u32)
                 d.inst,
                 "it stands on no conversion to floats of 16 bits, or is none of Vulkan's",
             ));
+        }
+        if !capabilities.has_any(&SIXTEEN) {
+            return Err(wrong(d.inst, "FPRoundingMode needs a capability of 16 bits in buffers"));
         }
         if !rounded.insert(d.target) {
             return Err(wrong(d.inst, "FPRoundingMode stands twice on the same thing"));

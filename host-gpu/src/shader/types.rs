@@ -236,7 +236,8 @@ const EIGHT: [Capability; 4] = [
     Capability::UniformAndStorageBuffer8BitAccess,
     Capability::StoragePushConstant8,
 ];
-const SIXTEEN: [Capability; 3] = [
+/// Capabilities with which numbers of 16 bits lie in buffers.
+pub(super) const SIXTEEN: [Capability; 3] = [
     Capability::StorageBuffer16BitAccess,
     Capability::UniformAndStorageBuffer16BitAccess,
     Capability::StoragePushConstant16,

@@ -45,6 +45,7 @@ fn a_conversion_to_16_bits_may_say_how_it_rounds_for_a_buffer_and_nothing_else_m
     breaks(
         &good,
         &[
+            ("OpCapability StorageBuffer16BitAccess", "", "needs a capability of 16 bits in buffers"),
             ("FPRoundingMode 1", "FPRoundingMode 2", converts),
             ("%h FPRoundingMode 1", "%wide FPRoundingMode 1", converts),
             ("OpDecorate %h FPRoundingMode 1", "OpMemberDecorate %h 0 FPRoundingMode 1", converts),
