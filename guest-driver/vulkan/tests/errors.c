@@ -220,6 +220,21 @@ static void drawing(struct device *device) {
     VkPipeline pipeline = (VkPipeline)1;
     RESULT(vkCreateGraphicsPipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &pipeline), VK_ERROR_UNKNOWN);
     NEED(pipeline == VK_NULL_HANDLE);
+    VkQueryPoolCreateInfo counts = {VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
+    counts.queryType = VK_QUERY_TYPE_PIPELINE_STATISTICS;
+    counts.queryCount = 1;
+    VkQueryPool pool;
+    RESULT(vkCreateQueryPool(device->device, &counts, NULL, &pool), VK_ERROR_FEATURE_NOT_PRESENT);
+    /* What 1.3 made a part of itself is told in both ways alike. */
+    VkPhysicalDeviceVulkan13Properties all = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
+    VkPhysicalDeviceInlineUniformBlockProperties blocks;
+    memset(&blocks, 0xaa, sizeof blocks);
+    blocks.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_INLINE_UNIFORM_BLOCK_PROPERTIES;
+    blocks.pNext = &all;
+    VkPhysicalDeviceProperties2 properties = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &blocks};
+    vkGetPhysicalDeviceProperties2(device->physical, &properties);
+    NEED(blocks.maxInlineUniformBlockSize == all.maxInlineUniformBlockSize);
+    NEED(blocks.maxDescriptorSetUpdateAfterBindInlineUniformBlocks == all.maxDescriptorSetUpdateAfterBindInlineUniformBlocks);
 }
 
 int main(int argc, char **argv) {

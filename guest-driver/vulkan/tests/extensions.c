@@ -179,16 +179,6 @@ static void told(struct device *device) {
     VkPhysicalDeviceProperties2 properties = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &sizes};
     vkGetPhysicalDeviceProperties2(device->physical, &properties);
     NEED(sizes.robustStorageBufferAccessSizeAlignment == 4 && sizes.robustUniformBufferAccessSizeAlignment == 256);
-    /* What a version made a part of itself is told in both ways alike. */
-    VkPhysicalDeviceVulkan13Properties all = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
-    VkPhysicalDeviceInlineUniformBlockProperties blocks;
-    memset(&blocks, 0xaa, sizeof blocks);
-    blocks.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_INLINE_UNIFORM_BLOCK_PROPERTIES;
-    blocks.pNext = &all;
-    properties.pNext = &blocks;
-    vkGetPhysicalDeviceProperties2(device->physical, &properties);
-    NEED(blocks.maxInlineUniformBlockSize == all.maxInlineUniformBlockSize);
-    NEED(blocks.maxDescriptorSetUpdateAfterBindInlineUniformBlocks == all.maxDescriptorSetUpdateAfterBindInlineUniformBlocks);
 }
 
 /* With the GPU profile campanile-1 the device is that, whatever is behind it. */
