@@ -157,13 +157,13 @@ impl Body<'_, '_> {
             Op::ControlBarrier => {
                 inst.length(4, 4)?;
                 self.scope(here, 1, &[2, 3])?;
-                self.scope(here, 2, &[1, 2, 3, 5])?;
+                self.scope(here, 2, &[1, 2, 3, 4, 5])?;
                 // It orders nothing where it names no memory.
                 self.semantics(here, 3, &[0, 2, 4, 8], 0)?;
             }
             Op::MemoryBarrier => {
                 inst.length(3, 3)?;
-                self.scope(here, 1, &[1, 2, 3, 5])?;
+                self.scope(here, 1, &[1, 2, 3, 4, 5])?;
                 self.semantics(here, 2, &[2, 4, 8], atomics::UNIFORM_MEMORY)?;
             }
             _ => return Ok(false),

@@ -439,8 +439,8 @@ fn scopes_and_orders_of_memory_are_those_of_kernels() {
     assert_eq!(values(device, atomic, &scopes), [1, 2, 3, 5]);
     let barrier = "OpControlBarrier %m %c2 %c0";
     assert_eq!(values(all, barrier, &scopes), [2, 3]);
-    assert_eq!(values(vulkan, "OpControlBarrier %c2 %m %c0", &scopes), [2, 3, 5]);
-    assert_eq!(values(all, "OpMemoryBarrier %m %c8 ", &scopes), [1, 2, 3]);
+    assert_eq!(values(vulkan, "OpControlBarrier %c2 %m %c0", &scopes), [2, 3, 4, 5]);
+    assert_eq!(values(all, "OpMemoryBarrier %m %c8 ", &scopes), [1, 2, 3, 4]);
 
     let uniform = [0x40, 0x42, 0x44, 0x48, 0x50];
     let orders = [
