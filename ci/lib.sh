@@ -62,17 +62,20 @@ family() {
 }
 
 # Runs a command, and kills it and all that it has begun where it takes longer than so many minutes. What hangs is no more than a stage that fails.
+# Only where a shell of its own runs it, as in a pipeline: that one is killed, too.
 #   within MINUTES COMMAND…
 within() {
     local minutes=$1 own=$BASHPID
     shift
     {
         local watch=$BASHPID
-        timeout "${minutes}m" tail --pid="$own" --follow /dev/null || {
+        local ended=0
+        timeout "${minutes}m" tail --pid="$own" --follow /dev/null || ended=$?
+        if [ "$ended" -eq 124 ]; then
             printf -- '-- killed after %s minutes: %s\n' "$minutes" "$*" >>"$scratch/remarks"
             # shellcheck disable=SC2046
             kill -KILL $(family "$own" | grep -vx "$watch")
-        }
+        fi
     } >/dev/null 2>&1 </dev/null &
     "$@"
 }

@@ -168,9 +168,15 @@ impl Ledger {
 
     /// A thread that serves this vGPU has panicked. Where the process serves no other vGPU and one that follows it finds this one, it ends, as
     /// after a kill: the VM goes on with that one. Else returns, and the connection ends alone.
-    pub(crate) fn panicked(&self, what: &str) {
-        let is_found = self.written().as_ref().is_some_and(|written| written.is_open);
-        if is_found && LEDGERS.load(Ordering::Relaxed) == 1 {
+    /// `handles`: of a chain that it may have been handling.
+    pub(crate) fn panicked(&self, what: &str, handles: bool) {
+        let words = self.written().as_ref().filter(|written| written.is_open).map(|it| Arc::clone(&it.words));
+        if let Some(words) = words
+            && LEDGERS.load(Ordering::Relaxed) == 1
+        {
+            if !handles {
+                words.is_handled();
+            }
             ::log::error!("{}: a thread panicked: {what}; the daemon ends, and another goes on", self.vgpu);
             ::log::logger().flush();
             process::exit(EXIT_STATUS);

@@ -138,11 +138,11 @@ impl Words {
     /// The process before this one has ended while it handled this chain, if any: that is counted where the chain is in flight.
     pub fn count_end(self: &Arc<Self>) {
         let handled = self.word(2).load(Ordering::Acquire);
-        let [_, _, _, is_there, ring @ .., low, high] = handled.to_be_bytes();
+        let [_, _, _, is_there, ring @ .., high, low] = handled.to_be_bytes();
         if is_there == 1
             && let Some(ring) = self.ring(u16::from_be_bytes(ring))
         {
-            ring.count_end(u16::from_be_bytes([low, high]));
+            ring.count_end(u16::from_be_bytes([high, low]));
         }
         self.is_handled();
     }

@@ -334,7 +334,7 @@ fn of_copy(module: &Module<'_>, inst: Inst) -> impl Iterator<Item = (u32, Option
     })
 }
 
-/// Refuses what is no hint, and not volatile.
+/// Refuses what is neither a hint nor volatile.
 fn check_copy(module: &Module<'_>, inst: Inst) -> Result<(), GuardError> {
     let is_good = |(mask, alignment): (u32, Option<u32>)| {
         mask & !(VOLATILE | ALIGNED | NONTEMPORAL) == 0 && alignment.is_none_or(u32::is_power_of_two)
@@ -357,6 +357,10 @@ fn is_register(symbols: &Symbols<'_>, id: u32, class: StorageClass) -> bool {
     }
     let mut inst = symbols.module.definition(id);
     while matches!(inst.op(), Op::AccessChain | Op::InBoundsAccessChain) {
+        // Each link with an index leads into a type, and types nest to a limit; one without is taken for a place that is not known.
+        if inst.len == 4 {
+            return false;
+        }
         let mut indices = symbols.module.rest(inst, 4).iter();
         if indices.any(|index| symbols.value(*index).is_none()) {
             return false;

@@ -1,6 +1,7 @@
 //! The words of the result: one entry point, what it uses, known constants, bounded indices, and no debug information.
 
 use spirv::BuiltIn;
+use spirv::Capability;
 use spirv::Decoration as Name;
 use spirv::ExecutionMode;
 use spirv::Op;
@@ -102,6 +103,13 @@ impl Emission<'_, '_> {
                 out.put(Op::Capability, &[capability]);
             }
         }
+        // With the one for vectors of four bytes the guard takes those of two and three, for which validators ask for the other.
+        let [four, all] =
+            [Capability::DotProductInput4x8Bit, Capability::DotProductInputAll].map(|it| it as u32);
+        if seen.contains(&four) && !seen.contains(&all) {
+            seen.push(all);
+            out.put(Op::Capability, &[all]);
+        }
         let mut extensions: Vec<&str> = seen.iter().filter_map(|code| profile::extension(*code)).collect();
         extensions.sort_unstable();
         extensions.dedup();
@@ -197,6 +205,8 @@ impl Emission<'_, '_> {
                 Some(Value::Null) => out.put(Op::ConstantNull, &[ty, id]),
                 _ => out.raw(inst.code, module.rest(inst, 1)),
             },
+            // Only memory of workgroups may begin so, and gets a null of its own.
+            Op::ConstantNull if self.guard.symbols.is_large(ty) => {}
             Op::Variable => {
                 if used.globals.binary_search(&id).is_ok() {
                     self.emit_variable(out, inst, ty, id);
@@ -234,7 +244,7 @@ impl Emission<'_, '_> {
             out.put(Op::Variable, &[pointer, id, storage]);
             return;
         }
-        if self.guard.symbols.class_of(id) == Some(StorageClass::Workgroup) && inst.len == 4 {
+        if self.guard.symbols.class_of(id) == Some(StorageClass::Workgroup) {
             // So that no kernel reads what the last one left.
             let null = out.id();
             out.put(Op::ConstantNull, &[held, null]);
@@ -356,10 +366,10 @@ impl Emission<'_, '_> {
     fn emit_copy(&self, out: &mut Writer, words: &[u32]) {
         let [_, id, of] = *words else { return out.put(Op::CopyObject, words) };
         if let Some(grid) = out.grid_of(of) {
-            out.copies.push((id, grid));
+            out.copies.insert(id, grid);
             out.put(Op::AccessChain, &[grid.vector, id, of, grid.zero]);
         } else if let Some(grid) = out.copy_of_grid(of) {
-            out.copies.push((id, grid));
+            out.copies.insert(id, grid);
             out.put(Op::CopyObject, &[grid.vector, id, of]);
         } else {
             out.put(Op::CopyObject, words);

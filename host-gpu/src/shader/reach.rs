@@ -101,10 +101,12 @@ impl<'m, 'a> Reach<'m, 'a> {
 
     /// Names what entry points name, and what stands on it without being named by an instruction.
     fn begin(&mut self, roots: &[Inst]) {
-        for root in roots {
-            self.name(*root, 2..root.len);
-        }
         let module = self.module;
+        for root in roots {
+            let text = module.text(*root, 3).map_or(root.len, |(_, words)| 3 + words);
+            self.name(*root, 2..3);
+            self.name(*root, text..root.len);
+        }
         for inst in &module.insts {
             match inst.op() {
                 // The size of workgroups, where a constant says it.
@@ -125,7 +127,7 @@ impl<'m, 'a> Reach<'m, 'a> {
         while let Some(id) = self.open.pop() {
             let Some(range) = self.definitions.get(id as usize).cloned() else { continue };
             for (index, inst) in range.clone().zip(module.insts.get(range).unwrap_or_default()) {
-                for words in ids(*inst) {
+                for words in ids(module, *inst) {
                     self.name(*inst, words);
                 }
                 // Decorations stand on what is defined in functions, too.
@@ -146,7 +148,7 @@ impl<'m, 'a> Reach<'m, 'a> {
             function => return is_named(function),
         }
         match inst.op() {
-            Op::EntryPoint => roots.iter().any(|root| root.at == inst.at),
+            Op::EntryPoint => roots.binary_search_by_key(&inst.at, |root| root.at).is_ok(),
             Op::ExecutionMode | Op::ExecutionModeId => {
                 is_named(word(1)) || self.of_entries.binary_search(&word(1)).is_err()
             }
@@ -178,6 +180,9 @@ fn result_of(module: &Module<'_>, inst: Inst) -> Option<u32> {
     Some(module.word(inst, at))
 }
 
+/// Memory operands that bring a scope: `MakePointerAvailable`, `MakePointerVisible`.
+const MOVES: u32 = 8 | 16;
+
 /// What has no ids but those of blocks.
 fn is_structure(op: Op) -> bool {
     matches!(
@@ -187,8 +192,13 @@ fn is_structure(op: Op) -> bool {
 }
 
 /// The words of an instruction that may be ids of what the whole module sees, but for its result.
-fn ids(inst: Inst) -> [Range<u32>; 2] {
+fn ids(module: &Module<'_>, inst: Inst) -> [Range<u32>; 2] {
     let none = || 0..0;
+    // The scope of a load or store that makes memory visible or available, behind its mask.
+    let scope = |mask: u32| match module.word(inst, mask) & MOVES {
+        0 => 0..0,
+        _ => inst.len - 1..inst.len,
+    };
     match inst.op() {
         op if is_structure(op) => [none(), none()],
         Op::TypeVoid | Op::TypeBool | Op::TypeInt | Op::TypeFloat | Op::TypeSampler => [none(), none()],
@@ -205,6 +215,8 @@ fn ids(inst: Inst) -> [Range<u32>; 2] {
         | Op::FunctionParameter
         | Op::BranchConditional
         | Op::Switch => [1..2, none()],
+        Op::Load => [1..4.min(inst.len), scope(4)],
+        Op::Store => [1..3.min(inst.len), scope(3)],
         Op::SpecConstantOp | Op::Variable => [1..2, 4..inst.len.max(4)],
         Op::Function => [1..2, 4..5],
         Op::ExtInst => [1..2, 5..inst.len.max(5)],

@@ -14,6 +14,7 @@ use crate::shader::decorations::WHOLE;
 use crate::shader::error::GuardError;
 use crate::shader::module::Inst;
 use crate::shader::module::Kind;
+use crate::shader::module::is_debug;
 use crate::shader::module::wrong;
 use crate::shader::shape::Shape;
 use crate::shader::symbols::Symbols;
@@ -45,7 +46,12 @@ pub(super) fn check(
     if rounded.is_empty() {
         return Ok(());
     }
-    for inst in symbols.module.insts.iter().skip(code as usize) {
+    let is_dropped = |inst: &Inst| {
+        is_debug(inst.op())
+            || inst.op() == Op::ExtInst
+                && symbols.module.id(symbols.module.word(*inst, 3)).kind == Kind::Debug
+    };
+    for inst in symbols.module.insts.iter().skip(code as usize).filter(|inst| !is_dropped(inst)) {
         let uses = symbols.module.rest(*inst, 1).iter().filter(|word| rounded.contains(word)).count();
         let own = usize::from(inst.op() == Op::FConvert && rounded.contains(&symbols.module.word(*inst, 2)));
         if uses != own && !is_store(symbols, *inst) {
@@ -66,7 +72,7 @@ fn is_good(symbols: &Symbols<'_>, d: &Decoration) -> bool {
     converts && d.member == WHOLE && modes.contains(&d.value)
 }
 
-/// Whether it stores to a buffer. Of its words, only the value is none that is rounded.
+/// Whether it stores to a buffer: the only word of it that can be a rounded value is what it stores.
 fn is_store(symbols: &Symbols<'_>, inst: Inst) -> bool {
     let to = symbols.shape(symbols.module.id(symbols.module.word(inst, 1)).ty);
     let is_buffer =

@@ -183,10 +183,15 @@ impl<'a> Symbols<'a> {
         self.class_of(id) == Some(StorageClass::Input)
     }
 
-    /// Refuses values that would keep a driver's compiler busy: it takes them apart.
+    /// Whether a value of this type would keep a driver's compiler busy: it takes values apart.
+    pub(super) fn is_large(&self, ty: u32) -> bool {
+        self.ty(ty).bytes > VALUE_LIMIT
+    }
+
+    /// Refuses values of such a type.
     pub(super) fn check_size(&self, inst: Inst, ty: u32) -> Result<(), GuardError> {
         let bytes = self.ty(ty).bytes;
-        if bytes <= VALUE_LIMIT {
+        if !self.is_large(ty) {
             return Ok(());
         }
         Err(wrong(inst, format!("{bytes} bytes in one value, more than {VALUE_LIMIT}")))

@@ -15,7 +15,7 @@ pub(super) struct Writer {
     /// The variables that were the number of workgroups, all of them one buffer now.
     pub(super) grid: Vec<Grid>,
     /// Copies of pointers to their vectors.
-    pub(super) copies: Vec<(u32, Grid)>,
+    pub(super) copies: HashMap<u32, Grid>,
 }
 
 /// One of the guest's variables for the number of workgroups.
@@ -38,7 +38,7 @@ impl Writer {
             constants: HashMap::new(),
             bool: 0,
             grid: Vec::new(),
-            copies: Vec::new(),
+            copies: HashMap::new(),
         }
     }
 
@@ -63,6 +63,6 @@ impl Writer {
 
     /// The grid of which `id` is a copied pointer.
     pub(super) fn copy_of_grid(&self, id: u32) -> Option<Grid> {
-        self.copies.iter().find(|(copy, _)| *copy == id).map(|(_, grid)| *grid)
+        self.copies.get(&id).copied()
     }
 }

@@ -205,7 +205,7 @@ fn work(
     let is_handed_over = worker.is_handed_over();
     let ran = catch_unwind(AssertUnwindSafe(|| worker.run()));
     if let Err(panic) = &ran {
-        ledger.panicked(&panic_text(&**panic));
+        ledger.panicked(&panic_text(&**panic), true);
     }
     let freed = catch_unwind(AssertUnwindSafe(|| drop(worker)));
     // The connection thread is waiting for the worker or the front-end: this ends its wait.

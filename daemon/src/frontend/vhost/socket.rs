@@ -229,7 +229,7 @@ impl<F: Factory> Server<F> {
     ) -> Next {
         let served = catch_unwind(AssertUnwindSafe(|| session(self)));
         if let Err(panic) = &served {
-            self.keeping.ledger.panicked(&panic_text(&**panic));
+            self.keeping.ledger.panicked(&panic_text(&**panic), false);
         }
         self.forget_current();
         self.keeping.ledger.end(matches!(served, Ok(Ok(Ended::HandedOver))));

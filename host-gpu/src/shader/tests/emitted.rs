@@ -606,6 +606,13 @@ fn memory_of_a_workgroup_is_counted_with_its_alignment() {
             .replace("OpStore %q %7", body)
     };
     assert!(pass(&null("OpStore %q %7")).is_ok(), "{:?}", pass(&null("OpStore %q %7")).map(|_| ()));
+    // One that nothing uses is left out with its null, also where the interface names it.
+    let unused = null("OpReturn")
+        .replace("%q = OpAccessChain %pu %v %0\nOpReturn\n", "")
+        .replace("\"work\" %id %groups", "\"work\" %id %groups %o %v");
+    let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
+    let words = whole(&assemble(4, &unused), &wish).unwrap_or_else(|why| panic!("{unused}\n{why}")).words;
+    assert!(all(&words, Op::ConstantNull).is_empty());
     for body in [
         "OpStore %v %null",
         "%z = OpCompositeExtract %uint %null 0",

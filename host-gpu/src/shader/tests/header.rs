@@ -1,5 +1,6 @@
 //! What stands before the declarations: the header, capabilities, extensions, entry points and debug information.
 
+use spirv::Capability;
 use spirv::Op;
 
 use crate::shader::interface::Refusal;
@@ -264,6 +265,11 @@ fn a_capability_brings_those_that_it_implies() {
         "%c = OpIAdd %byte %b1 %b1\nOpReturn",
     );
     assert!(pass(&packed).is_ok(), "{:?}", pass(&packed));
+    // The result has it in the way that validators ask for products of two and three bytes.
+    let words = pass(&packed).unwrap().words;
+    for wanted in [Capability::DotProductInput4x8Bit, Capability::DotProductInputAll] {
+        assert!(all(&words, Op::Capability).contains(&vec![wanted as u32]), "{wanted:?}");
+    }
 }
 
 #[test]

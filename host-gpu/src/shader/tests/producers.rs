@@ -167,6 +167,9 @@ fn accesses_to_an_invocations_own_variables_are_not_counted_as_those_of_memory()
         .replace("%start = OpLabel", "%start = OpLabel\n%own = OpVariable %pf Function")
     };
     assert!(pass(&many("own")).is_ok());
+    // A place by an access chain without an index is not followed.
+    let again = many("again").replace("%b = ", "%again = OpAccessChain %pf %own\n%b = ");
+    says(&again, "accesses to memory with all calls inlined");
     says(&many("b"), "accesses to memory with all calls inlined");
     // What is read counts, too, and so does a place that is not known.
     says(

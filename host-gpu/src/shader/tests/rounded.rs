@@ -40,6 +40,13 @@ fn a_conversion_to_16_bits_may_say_how_it_rounds_for_a_buffer_and_nothing_else_m
     // A decoration of what is not there says nothing.
     let missing = good.replace("OpDecorate %h FPRoundingMode 1", "OpDecorate %nothing FPRoundingMode 1");
     assert!(!all(&pass(&missing).unwrap().words, Op::Decorate).iter().any(rounded));
+    // What is only for debuggers uses nothing, whatever its numbers are.
+    for line in 1..80 {
+        let text = good
+            .replace("OpDecorate %id BuiltIn", "%file = OpString \"file\"\nOpDecorate %id BuiltIn")
+            .replace("OpStore %q", &format!("OpLine %file {line} {line}\nOpStore %q"));
+        assert!(pass(&text).is_ok(), "{line}: {:?}", pass(&text).map(|_| ()));
+    }
     let converts = "it stands on no conversion to floats of 16 bits";
     let used = "it uses what is rounded for a buffer";
     breaks(

@@ -71,11 +71,11 @@ enum Broken {
 }
 
 impl RingState {
-    /// Takes one chain, if the ring is live in `epoch`. When there is none, kicks are switched on again. A command is one that is
+    /// Takes one chain, if the ring is live in `epoch`. When there is none, kicks are switched on again. What the device gets is
     /// being handled from here on, for a daemon after this one.
     pub(in super::super) fn pop(&mut self, epoch: u64, request: &mut Vec<u8>) -> Popped {
         let popped = self.take_chain(epoch, request);
-        if let Popped::Command(ticket) = &popped {
+        if let Popped::Command(ticket) | Popped::Restored { ticket, read: Ok(()), answer: None } = &popped {
             self.in_flight.handle(ticket.head);
         }
         popped
@@ -129,11 +129,12 @@ impl RingState {
         };
         let ring_size = self.queue.size();
         let ticket = |writable| Ticket { queue: self.index, head, epoch: self.epoch, writable, ring_size };
+        let ends = self.in_flight.ends(head);
+        let is_fatal = answer.is_none() && ends >= MOST_ENDS;
+        let read = if is_fatal { read.and(Err(MalformedChain::Fatal(ends))) } else { read };
         let Some(shape) = shape else {
             self.in_flight.note(head, writable.shape());
             let ticket = ticket(writable);
-            let ends = self.in_flight.ends(head);
-            let read = if ends < MOST_ENDS { read } else { read.and(Err(MalformedChain::Fatal(ends))) };
             return Some(match read {
                 Ok(()) => Popped::Command(ticket),
                 Err(reason) => Popped::Malformed(reason, ticket),
@@ -276,6 +277,8 @@ mod tests {
     use super::MalformedChain;
     use super::Popped;
     use super::RingState;
+    use super::Writable;
+    use crate::frontend::vhost::saved::Parked;
     use crate::frontend::vhost::saved::SavedRing;
     use crate::ledger::words::Store;
     use crate::ledger::words::Words;
@@ -325,6 +328,18 @@ mod tests {
             ring = self::ring(&ram, &words);
             ring.restore(SavedRing { was_used: true, repeated, ..SavedRing::default() });
         }
+        // So is one of a state that was restored.
+        let restored = || {
+            let mut ring = self::ring(&ram, &words);
+            let parked = Parked { head: 3, shape: Writable::default().shape(), answer: None };
+            ring.restore(SavedRing { was_used: true, in_flight: vec![parked], ..SavedRing::default() });
+            ring
+        };
+        let Popped::Restored { read: Err(MalformedChain::Fatal(MOST_ENDS)), .. } =
+            restored().pop(0, &mut Vec::new())
+        else {
+            panic!("it would end the next one")
+        };
         let Popped::Malformed(MalformedChain::Fatal(MOST_ENDS), ticket) = ring.pop(0, &mut Vec::new()) else {
             panic!("it would end the next one")
         };
