@@ -116,10 +116,10 @@ fn what_is_reached_without_being_named_by_an_instruction_of_a_kernel_stays() {
     let text = kernel(
         "",
         "OpDecorate %wide SpecId 3\nOpDecorateId %x UniformId %3",
-        "%3 = OpConstant %uint 3\n%wide = OpSpecConstant %uint 2\n%twice = OpSpecConstantOp %uint IAdd %wide %1\n%back = OpTypeFunction %uint",
+        "%3 = OpConstant %uint 3\n%only = OpConstant %uint 5\n%wide = OpSpecConstant %uint 2\n%twice = OpSpecConstantOp %uint IAdd %wide %1\n%back = OpTypeFunction %uint",
         &format!("%y = OpFunctionCall %uint %outer\n{STORE}"),
     )
-    .replace("OpExecutionMode %main LocalSize 8 4 2", "OpExecutionModeId %main LocalSizeId %twice %1 %1")
+    .replace("OpExecutionMode %main LocalSize 8 4 2", "OpExecutionModeId %main LocalSizeId %only %1 %1")
     .replace("\"work\" %id %groups", "\"work\" %id");
     let functions = "%outer = OpFunction %uint 0 %back
          %a = OpLabel
@@ -135,5 +135,5 @@ fn what_is_reached_without_being_named_by_an_instruction_of_a_kernel_stays() {
          OpReturnValue %float
          OpFunctionEnd";
     let shader = passes(&format!("{text}\n{functions}"), None);
-    assert_eq!((shader.workgroup, all(&shader.words, Op::Function).len()), ([3, 1, 1], 3));
+    assert_eq!((shader.workgroup, all(&shader.words, Op::Function).len()), ([5, 1, 1], 3));
 }
