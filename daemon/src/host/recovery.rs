@@ -610,6 +610,8 @@ mod tests {
         let words = Arc::new(Words::open(files["words"].try_clone().unwrap().into()).unwrap());
         words.ring(0).unwrap().note_used(1);
         words.ring(0).unwrap().take(3, 2);
+        // As one that is killed while it handles that.
+        words.ring(0).unwrap().handle(3);
         let state = State { session: golden(), ..State::default() }.encode().unwrap();
         let mut device = DeviceCheckpoint { state: Bytes(state), at_work: SavedAtWork::default() };
         let parked = Parked { head: 3, shape: 7, answer: None };
@@ -689,6 +691,8 @@ mod tests {
             let why = overtaken(&vgpu.name, &left, (&shell, epoch), &[ring]).err().expect("it is whole");
             let arrived = arrive(&vgpu, left).unwrap();
             assert!(matches!(arrived.device.state, Becomes::Lost(_)), "{why}");
+            let words = &arrived.ledger.as_ref().unwrap().words;
+            assert_eq!(words.ring(0).unwrap().ends(3), 1, "{why}: an end in the handling of its chain");
             assert_eq!(
                 arrived.connection.shell.shell.rings[0].repeated,
                 [3],
