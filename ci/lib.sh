@@ -68,8 +68,7 @@ within() {
     local minutes=$1 own=$BASHPID
     shift
     {
-        local watch=$BASHPID
-        local ended=0
+        local watch=$BASHPID ended=0
         timeout "${minutes}m" tail --pid="$own" --follow /dev/null || ended=$?
         if [ "$ended" -eq 124 ]; then
             printf -- '-- killed after %s minutes: %s\n' "$minutes" "$*" >>"$scratch/remarks"

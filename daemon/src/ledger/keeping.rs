@@ -166,16 +166,17 @@ impl Ledger {
         }
     }
 
-    /// A thread that serves this vGPU has panicked. Where the process serves no other vGPU and one that follows it finds this one, it ends, as
-    /// after a kill: the VM goes on with that one. Else returns, and the connection ends alone.
-    /// `handles`: of a chain that it may have been handling.
+    /// A thread that serves this vGPU has panicked. Where the process serves no other vGPU, and another process would follow it, it ends as by a
+    /// kill: the VM goes on with that one. Else returns, and the connection ends alone.
+    ///
+    /// `handles`: it is the thread that handles chains, so that the one in its hands counts this end.
     pub(crate) fn panicked(&self, what: &str, handles: bool) {
         let words = self.written().as_ref().filter(|written| written.is_open).map(|it| Arc::clone(&it.words));
         if let Some(words) = words
             && LEDGERS.load(Ordering::Relaxed) == 1
         {
             if !handles {
-                words.is_handled();
+                words.end_handling();
             }
             ::log::error!("{}: a thread panicked: {what}; the daemon ends, and another goes on", self.vgpu);
             ::log::logger().flush();

@@ -131,8 +131,14 @@ impl Words {
     }
 
     /// No chain is being handled any more.
-    pub fn is_handled(&self) {
+    pub fn end_handling(&self) {
         self.word(2).store(0, Ordering::Release);
+    }
+
+    /// Whether one is.
+    #[cfg(test)]
+    pub(crate) fn is_handling(&self) -> bool {
+        self.word(2).load(Ordering::Acquire) != 0
     }
 
     /// The process before this one has ended while it handled this chain, if any: that is counted where the chain is in flight.
@@ -144,7 +150,7 @@ impl Words {
         {
             ring.count_end(u16::from_be_bytes([high, low]));
         }
-        self.is_handled();
+        self.end_handling();
     }
 
     /// Those of one ring, if there is room for it.
@@ -177,7 +183,7 @@ impl RingWords {
         }
     }
 
-    /// The device gets the request of a chain in flight, until [`Words::is_handled`].
+    /// The device gets the request of a chain in flight, until [`Words::end_handling`].
     pub fn handle(&self, head: u16) {
         self.words.word(2).store(HANDLED | u64::from(self.index) << 16 | u64::from(head), Ordering::Release);
     }
@@ -269,7 +275,7 @@ mod tests {
         for ends in 0..3 {
             assert_eq!((ring.ends(1023), ring.ends(7), other.ends(1023)), (ends, 0, 0));
             ring.handle(7);
-            words.is_handled();
+            words.end_handling();
             words.count_end();
             ring.handle(1023);
             words.count_end();

@@ -27,6 +27,7 @@ use crate::shader::module::NOWHERE;
 use crate::shader::module::debug;
 use crate::shader::module::define_debug;
 use crate::shader::module::is_type;
+use crate::shader::module::is_value;
 use crate::shader::module::wrong;
 use crate::shader::rounding;
 use crate::shader::symbols::Symbols;
@@ -246,20 +247,7 @@ fn section(inst: Inst) -> Option<Option<Section>> {
         | Op::DecorateString
         | Op::MemberDecorateString => Section::Annotations,
         Op::Line | Op::NoLine => return Some(None),
-        op if is_type(op) => Section::Declarations,
-        Op::ExtInst
-        | Op::Variable
-        | Op::Undef
-        | Op::ConstantTrue
-        | Op::ConstantFalse
-        | Op::Constant
-        | Op::ConstantComposite
-        | Op::ConstantNull
-        | Op::SpecConstantTrue
-        | Op::SpecConstantFalse
-        | Op::SpecConstant
-        | Op::SpecConstantComposite
-        | Op::SpecConstantOp => Section::Declarations,
+        op if is_type(op) || is_value(op) => Section::Declarations,
         _ => return None,
     }))
 }

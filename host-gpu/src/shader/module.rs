@@ -233,3 +233,23 @@ pub(super) fn is_type(op: Op) -> bool {
             | Op::TypeForwardPointer
     )
 }
+
+/// Whether `op`, outside of functions, defines something else than a type: a constant, a variable, a result of debug information.
+pub(super) fn is_value(op: Op) -> bool {
+    matches!(
+        op,
+        Op::ExtInst
+            | Op::Variable
+            | Op::Undef
+            | Op::ConstantTrue
+            | Op::ConstantFalse
+            | Op::Constant
+            | Op::ConstantComposite
+            | Op::ConstantNull
+            | Op::SpecConstantTrue
+            | Op::SpecConstantFalse
+            | Op::SpecConstant
+            | Op::SpecConstantComposite
+            | Op::SpecConstantOp
+    )
+}

@@ -18,6 +18,7 @@ use spirv::Op;
 use crate::shader::module::Inst;
 use crate::shader::module::Module;
 use crate::shader::module::is_type;
+use crate::shader::module::is_value;
 
 /// Leaves out what the entry point of a kernel that is called `entry` does not reach; or all kernels of the module, where none is called so, or none is
 /// asked for. A module without kernels stays as it is.
@@ -162,19 +163,7 @@ impl<'m, 'a> Reach<'m, 'a> {
 fn result_of(module: &Module<'_>, inst: Inst) -> Option<u32> {
     let at = match inst.op() {
         op if is_type(op) => 1,
-        Op::ExtInst
-        | Op::Variable
-        | Op::Undef
-        | Op::ConstantTrue
-        | Op::ConstantFalse
-        | Op::Constant
-        | Op::ConstantComposite
-        | Op::ConstantNull
-        | Op::SpecConstantTrue
-        | Op::SpecConstantFalse
-        | Op::SpecConstant
-        | Op::SpecConstantComposite
-        | Op::SpecConstantOp => 2,
+        op if is_value(op) => 2,
         _ => return None,
     };
     Some(module.word(inst, at))

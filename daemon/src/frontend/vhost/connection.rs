@@ -114,11 +114,6 @@ pub(super) fn serve(
         ledger: Arc::clone(ledger),
     };
     let words = ledger.begin(stream.as_fd());
-    if let Some(words) = &words {
-        for (index, ring) in (0..).zip(shared.rings.iter()) {
-            words.ring(index).into_iter().for_each(|words| ring.lock().write_to(words));
-        }
-    }
     let line = stream.try_clone().map_err(ConnectionError::Host)?;
     let session = Arc::new(Session::new(socket, shared.clone(), offer, Arc::clone(waiting), line));
     let gate = Arc::clone(&shared.gate);

@@ -98,3 +98,60 @@ impl Stepped {
         &self.counters
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::fd::BorrowedFd;
+    use std::sync::Arc;
+    use std::sync::Mutex;
+
+    use super::Device;
+    use super::GuestRam;
+    use super::Place;
+    use super::Stepped;
+    use crate::frontend::vhost::answers::Answers;
+    use crate::frontend::vhost::device::Offer;
+    use crate::frontend::vhost::device::WindowError;
+    use crate::frontend::vhost::malformed::MalformedChain;
+    use crate::frontend::vhost::ring::transfer::tests::AVAILABLE;
+    use crate::frontend::vhost::ring::transfer::tests::TABLE;
+    use crate::frontend::vhost::ring::transfer::tests::USED;
+    use crate::frontend::vhost::ring::transfer::tests::one_chain;
+    use crate::frontend::vhost::ticket::Ticket;
+    use crate::ledger::words::Words;
+
+    /// A device that answers nothing yet, and looks whether a chain is being handled when it gets one.
+    struct Parks(Arc<Words>, Arc<Mutex<Vec<bool>>>);
+
+    impl Device for Parks {
+        fn offer(&self) -> io::Result<Offer> {
+            let (features, config, aperture) = (0, Vec::new(), None);
+            Ok(Offer { features, queues: 1, config, smallest_answer: 1, aperture, migrates: false })
+        }
+        fn command(&mut self, _: u16, _: &[u8], _: Ticket, _: &mut Answers) {
+            self.1.lock().unwrap().push(self.0.is_handling());
+        }
+        fn malformed(&mut self, _: u16, _: MalformedChain, _: Ticket, _: &mut Answers) {}
+        fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn event(&mut self, _: &mut Answers) {}
+        fn memory_changed(&mut self, _: Arc<GuestRam>, _: &mut Answers) {}
+        fn window(&mut self, _: Result<(), WindowError>, _: &mut Answers) {}
+        fn reset(&mut self) {}
+    }
+
+    #[test]
+    fn a_chain_is_being_handled_while_the_device_has_the_call_and_not_while_it_waits_for_its_answer() {
+        let (ram, words, seen) = (one_chain(), Arc::new(Words::new().unwrap()), Arc::default());
+        let place = Place { size: 8, table: TABLE, available: AVAILABLE, used: USED };
+        let device = Box::new(Parks(Arc::clone(&words), Arc::clone(&seen)));
+        let mut stepped = Stepped::new(device, &ram, 0, &[place]).unwrap();
+        stepped.worker.write_to(&words).unwrap();
+        stepped.step();
+        assert_eq!(*seen.lock().unwrap(), [true]);
+        assert!(!words.is_handling());
+        assert_eq!(words.ring(0).unwrap().heads(), [3], "it is in flight");
+    }
+}

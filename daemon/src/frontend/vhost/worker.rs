@@ -111,8 +111,9 @@ pub(super) struct Worker {
     serial: u64,
     /// A state was loaded, and no ring has run since.
     is_loaded: bool,
-    /// What a daemon after this one finds; none where there will be none.
+    /// Where a daemon after this one finds which chain is being handled; none where there will be none.
     words: Option<Arc<Words>>,
+    /// Where it finds the device.
     checkpoints: Option<Checkpoints>,
 }
 
@@ -125,11 +126,14 @@ impl Worker {
         Self { device, shared, answers, epoch, due, request, motion, serial, is_loaded, words, checkpoints }
     }
 
-    /// The device, and which chain it handles, are written for a daemon after this one.
+    /// For a daemon after this one the device is written, which chain it handles, and which are in flight.
     ///
     /// # Errors
     /// No memory or descriptor is left.
     pub(super) fn write_to(&mut self, words: &Arc<Words>) -> io::Result<()> {
+        for (index, ring) in (0..).zip(self.shared.rings.iter()) {
+            words.ring(index).into_iter().for_each(|words| ring.lock().write_to(words));
+        }
         self.words = Some(Arc::clone(words));
         self.checkpoints = Some(Checkpoints::new(&self.shared.ledger, &self.shared.counters)?);
         Ok(())
@@ -394,7 +398,7 @@ impl Worker {
                 }
                 Popped::Nothing => return ControlFlow::Break(()),
             }
-            self.words.iter().for_each(|words| words.is_handled());
+            self.words.iter().for_each(|words| words.end_handling());
             self.answers.flush();
             if self.request.capacity() > KEPT_BUFFER {
                 self.request = Vec::new();

@@ -464,6 +464,17 @@ fn scopes_and_orders_of_memory_are_those_of_kernels() {
         uniform
     );
 
+    // Only atomics of the Vulkan model are volatile, compared equal or not alike.
+    let volatile = [0x8000, 0x8042, 0x8048];
+    let add = "%r = OpAtomicIAdd %u32 %wu32 %c2 %m %_u32";
+    assert_eq!(values(vulkan, add, &volatile), volatile);
+    assert_eq!(values(all, add, &volatile), [] as [u32; 0]);
+    assert_eq!(values(vulkan, "OpMemoryBarrier %c2 %m", &volatile), [] as [u32; 0]);
+    assert_eq!(values(vulkan, "OpControlBarrier %c2 %c2 %m", &volatile), [] as [u32; 0]);
+    let compare = "%r = OpAtomicCompareExchange %u32 %wu32 %c2 %m %n %_u32 %_u32";
+    assert_eq!(values(vulkan, &compare.replace("%n", "%m"), &volatile), volatile[..2]);
+    assert_eq!(values(vulkan, &compare.replace("%n", "%c0"), &volatile), [] as [u32; 0]);
+
     // Only the Vulkan model makes memory available, before a release, and visible, after an acquire.
     let moves = [0x2042, 0x2044, 0x2048, 0x4042, 0x4044, 0x4048, 0x2000, 0x4000, 0x2040];
     assert_eq!(values(all, "OpMemoryBarrier %c2 %m", &moves), [] as [u32; 0]);

@@ -265,7 +265,7 @@ fn wants_interrupt(queue: &mut Queue, ram: &GuestRam) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in super::super) mod tests {
     use std::sync::Arc;
 
     use vm_memory::Bytes;
@@ -283,13 +283,13 @@ mod tests {
     use crate::ledger::words::Store;
     use crate::ledger::words::Words;
 
-    const TABLE: u64 = 0x1000;
-    const AVAILABLE: u64 = 0x2000;
-    const USED: u64 = 0x3000;
+    pub(in super::super::super) const TABLE: u64 = 0x1000;
+    pub(in super::super::super) const AVAILABLE: u64 = 0x2000;
+    pub(in super::super::super) const USED: u64 = 0x3000;
     const BUFFER: u64 = 0x4000;
 
     /// Guest memory with one chain in an available ring.
-    fn one_chain() -> Arc<GuestRam> {
+    pub(in super::super::super) fn one_chain() -> Arc<GuestRam> {
         let ram = Arc::new(GuestRam::from_ranges(&[(GuestAddress(TABLE), 0x4000)]).unwrap());
         let store = |value: u16, place: u64| ram.write_obj(value.to_le(), GuestAddress(place)).unwrap();
         // Head 3, which is read, and then 4, which is written: address, length, flags, next.
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(words.ring(0).unwrap().ends(3), 0);
         let Popped::Command(ticket) = ring.pop(0, &mut Vec::new()) else { panic!("the guest asks it anew") };
         assert_eq!(ring.answer(ticket, &[1]), Answered::Written);
-        words.is_handled();
+        words.end_handling();
         words.count_end();
         assert_eq!(words.ring(0).unwrap().ends(3), 0);
     }
