@@ -223,6 +223,9 @@ pub(crate) mod tests {
     use std::sync::MutexGuard;
     use std::sync::OnceLock;
     use std::sync::PoisonError;
+    use std::sync::mpsc;
+    use std::sync::mpsc::Receiver;
+    use std::thread;
 
     use super::HandedError;
     use super::Manager;
@@ -241,37 +244,39 @@ pub(crate) mod tests {
 
     /// A descriptor store that hears this process, and nothing yet: a process has one, which a test has alone.
     pub(crate) struct HeardStore {
-        socket: &'static UnixDatagram,
-        _alone: MutexGuard<'static, ()>,
+        said: MutexGuard<'static, Receiver<String>>,
     }
+
+    /// What a test says itself, to know that all before it was heard.
+    const MARK: &str = "MARK=1";
 
     impl HeardStore {
         pub(crate) fn open() -> Self {
-            static ALONE: Mutex<()> = Mutex::new(());
-            static STORE: OnceLock<UnixDatagram> = OnceLock::new();
-            let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-            let socket = STORE.get_or_init(|| {
+            static STORE: OnceLock<Mutex<Receiver<String>>> = OnceLock::new();
+            let said = STORE.get_or_init(|| {
                 let name = format!("campanile-store-{}", std::process::id());
                 let store = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-                store.set_nonblocking(true).unwrap();
                 let address = format!("@{name}");
                 open_at(address.as_ref(), address.as_ref());
-                // What other tests say later is not read.
-                socket().unwrap().set_nonblocking(true).unwrap();
-                store
+                let (tell, said) = mpsc::channel();
+                // A socket holds ten datagrams; a store that hears a process for as long as it runs, all.
+                thread::spawn(move || {
+                    let mut bytes = [0; 1024];
+                    while let Ok(length) = store.recv(&mut bytes) {
+                        tell.send(String::from_utf8_lossy(&bytes[..length]).into_owned()).unwrap();
+                    }
+                });
+                Mutex::new(said)
             });
-            let this = Self { socket, _alone: alone };
+            let this = Self { said: said.lock().unwrap_or_else(PoisonError::into_inner) };
             let _of_others = this.heard().count();
             this
         }
 
         /// What was said since the last call.
         pub(crate) fn heard(&self) -> impl Iterator<Item = String> {
-            let mut bytes = [0; 1024];
-            std::iter::from_fn(move || {
-                let length = self.socket.recv(&mut bytes).ok()?;
-                Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
-            })
+            socket().unwrap().send(MARK.as_bytes()).unwrap();
+            self.said.iter().take_while(|said| said != MARK)
         }
     }
 

@@ -33,8 +33,10 @@ use crate::vgpu::state::restore::install::adopt_code;
 use crate::vgpu::state::restore::install::check_immutable;
 use crate::vgpu::state::save::at_work::blocks;
 use crate::vgpu::state::save::at_work::fence_values;
+use crate::vgpu::state::save::at_work::now;
 use crate::vgpu::state::save::at_work::save_at_work;
 use crate::vgpu::state::saved::SavedSession;
+use crate::vgpu::state::saved::at_work::SavedAtWork;
 use crate::vgpu::state::saved::bytes::Bytes;
 
 /// A bundle whose name takes as many bytes as any can.
@@ -123,10 +125,15 @@ impl<F: Front> FrontDevice<F> {
         // A device that has not begun has nothing to lose, and one that is elsewhere, or may be, is not to go on here.
         let has_begun =
             !session.is_fresh() && self.vgpu.right.is_none() && session.video_memory().device().is_none();
-        if !has_begun || self.vgpu.quiesce.is_some() || !self.vgpu.is_running() {
+        if !has_begun || self.vgpu.quiesce.is_some() {
             return None;
         }
-        let (saved, at_work) = save_at_work(session).ok()?;
+        let (saved, at_work) = if session.is_frozen() {
+            // Its VM is paused: engines have nothing of it.
+            (session.save().ok()?, SavedAtWork { taken: now(), ..SavedAtWork::default() })
+        } else {
+            save_at_work(session).ok()?
+        };
         let front = Bytes(self.front.save(&self.vgpu.waiting).ok()?);
         let (immutable, bundle) = (session.immutable(), state::BundleId::default());
         let state = State { immutable, bundle, session: saved, front }.encode().ok()?;

@@ -59,6 +59,7 @@ use crate::ledger::read::LeftError;
 use crate::ledger::read::VRAM;
 use crate::ledger::read::block_of;
 use crate::ledger::read::eventfd;
+use crate::ledger::words::RingWords;
 use crate::ledger::words::Words;
 use crate::migration::checkpoint::DeviceCheckpoint;
 use crate::migration::checkpoint::Overtaken;
@@ -169,7 +170,9 @@ impl Memory {
 /// What was taken from it has been used, or is in flight: so the guest's used index and what is in flight say how far it was.
 fn ring(index: u16, placed: &Placed, memory: &Memory, words: &Arc<Words>) -> io::Result<SavedRing> {
     let mut ring = SavedRing { was_used: true, owes_interrupt: true, ..SavedRing::default() };
-    let Some(words) = words.ring(index).filter(|_| placed.has_kick && placed.size > 0) else {
+    // One that is stopped, as its VM is paused, may have some in flight.
+    let may_have = |words: &RingWords| placed.size > 0 && (placed.has_kick || !words.heads().is_empty());
+    let Some(words) = words.ring(index).filter(may_have) else {
         return Ok(ring);
     };
     let [_, _, used] = placed.parts;
@@ -290,8 +293,9 @@ fn overtaken(
     for (index, ((ring, found), placed)) in rings.iter_mut().zip(found).zip(&shell.rings).enumerate() {
         let heads = |of: &[u16]| of.iter().copied().collect::<BTreeSet<u16>>();
         let parked: Vec<u16> = ring.in_flight.iter().map(|parked| parked.head).collect();
-        let is_same = (ring.position, heads(&parked)) == (found.position, heads(&found.repeated));
-        if placed.has_kick && !is_same {
+        // Of one that is stopped the front-end says the position when it starts.
+        let is_where_it_was = !placed.has_kick || ring.position == found.position;
+        if !is_where_it_was || heads(&parked) != heads(&found.repeated) {
             return Err(format!("queue {index} has moved on since its checkpoint"));
         }
         // The guest may not have been told of the last ones.
@@ -520,7 +524,10 @@ mod tests {
             assert!(found.owes_interrupt, "the guest may have been told of nothing");
             assert!(found.was_used, "the front-end may say that it begins anew");
             let stopped = Placed { has_kick: false, ..placed() };
-            assert_eq!(ring(1, &stopped, &memory, &words).unwrap().position, 0, "it had not begun");
+            let again = ring(1, &stopped, &memory, &words).unwrap();
+            assert_eq!(again.repeated, repeated, "its VM is paused");
+            let none = Arc::new(Words::new().unwrap());
+            assert_eq!(ring(1, &stopped, &memory, &none).unwrap().position, 0, "it had not begun");
         }
         let nowhere = Memory { regions: Vec::new(), files: Vec::new() };
         let error = ring(1, &placed(), &nowhere, &Arc::new(Words::new().unwrap())).unwrap_err().to_string();

@@ -146,6 +146,11 @@ impl Ledger {
         })
     }
 
+    /// The words of its rings, if there are any.
+    pub(crate) fn words(&self) -> Option<Arc<Words>> {
+        self.written().as_ref().map(|written| Arc::clone(&written.words))
+    }
+
     /// Goes on with what a process before this one has written and stored.
     pub(crate) fn resume(&self, log: Log, words: Arc<Words>, stored: BTreeSet<String>) {
         let files = stored.into_iter().map(|role| (role, None)).collect();

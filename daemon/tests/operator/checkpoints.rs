@@ -189,6 +189,37 @@ fn cont_21_kernel_mode_work_that_is_under_way_when_the_daemon_is_killed_is_done_
 }
 
 #[test]
+fn cont_21_a_vm_that_is_paused_has_all_it_had_under_the_next_daemon() {
+    let kept = Kept::begin(&table("a", ""));
+    let vm = kept.connect("a");
+    let device = open(&vm);
+    let [buffer, word] = [(); 2].map(|()| device.create_buffer(BYTES).unwrap());
+    let mut queue =
+        device.create_context(Node::Copy).unwrap().create_user_queue(&QueueOptions::default()).unwrap();
+    put(&mut queue, &buffer, 1);
+    let mut waiting = device.create_context(Node::Copy).unwrap().create_kernel_queue().unwrap();
+    let mut waits = CommandBuffer::new();
+    waits.wait(word.va(), 1).unwrap().fill(word.va() + 8, 8, 5).unwrap();
+    let all = vm.free_descriptors();
+    // A command of the guest's that is in flight until the buffer is done.
+    let waits = waiting.submit(&waits).unwrap();
+    assert!(vm.free_descriptors() < all);
+    // A keeper gives one up that is killed more often.
+    for value in 2..4 {
+        let stopped = vm.stop().unwrap();
+        kill(&kept);
+        kill(&kept);
+        vm.cont(&stopped).unwrap();
+        assert_eq!(words(&buffer), vec![value - 1; 1024]);
+        put(&mut queue, &buffer, value);
+    }
+    word.write(0, &1u64.to_le_bytes()).unwrap();
+    waiting.wait(waits, Some(NEVER)).unwrap();
+    assert_eq!(words(&word)[..3], [1, 0, 5]);
+    assert_eq!(lost(&kept, 0), 0);
+}
+
+#[test]
 fn cont_21_what_does_not_stop_in_time_costs_its_own_device_and_no_others() {
     let kept = Kept::begin(&table("a", ""));
     let vm = kept.connect("a");

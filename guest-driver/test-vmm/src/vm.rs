@@ -56,6 +56,10 @@ pub struct LoopbackVm {
     life_cycle: Mutex<Power>,
 }
 
+/// Where the rings of a VM that was stopped go on.
+#[derive(Debug)]
+pub struct Stopped(Vec<u16>);
+
 /// Whether a VM runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Power {
@@ -130,6 +134,19 @@ impl LoopbackVm {
                 Ok(())
             }
         }
+    }
+
+    /// Pauses the VM as QEMU's `stop` does: its virtual CPUs stand still, and then the rings of its device stop, too. Call it from a thread that is
+    /// no virtual CPU.
+    pub fn stop(&self) -> Result<Stopped, TransportError> {
+        self.pause()?;
+        Ok(Stopped(self.connection().front_end.stop(self.rings.count())?))
+    }
+
+    /// Lets a VM go on that was stopped, as QEMU's `cont` does: its device first.
+    pub fn cont(&self, stopped: &Stopped) -> Result<(), TransportError> {
+        self.start_device(&self.connection(), &self.rings.wirings(), &stopped.0, Order::Qemu, None)?;
+        self.resume()
     }
 
     pub(super) fn stop_virtual_cpus(&self) -> Result<(), TransportError> {

@@ -113,7 +113,8 @@ pub(super) fn serve(
         is_handed_over: Arc::default(),
         ledger: Arc::clone(ledger),
     };
-    let words = ledger.begin(stream.as_fd());
+    // What was taken over is stored once it is whole.
+    let words = if handed.is_none() { ledger.begin(stream.as_fd()) } else { ledger.words() };
     let line = stream.try_clone().map_err(ConnectionError::Host)?;
     let session = Arc::new(Session::new(socket, shared.clone(), offer, Arc::clone(waiting), line));
     let gate = Arc::clone(&shared.gate);
@@ -140,6 +141,10 @@ pub(super) fn serve(
             .map_err(ConnectionError::Host),
         Some((handed, said)) => {
             let resumed = handover::resume(&session, stream, handed);
+            if resumed.is_err() {
+                // So that its end takes it out of the store.
+                ledger.begin(stream.as_fd());
+            }
             let _gone = said.send(resumed.as_ref().map(|_| ()).map_err(Clone::clone));
             resumed.map_err(ConnectionError::Handed)
         }

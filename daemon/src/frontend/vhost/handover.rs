@@ -200,6 +200,22 @@ impl Session {
         ledger.put(Key::Connection, &Recorded { shell, memory, epoch: negotiated.epoch });
     }
 
+    /// Puts into the descriptor store all at once what a process after this one needs of a connection that was taken up: what the one
+    /// before has stored holds until then, and nothing has changed since.
+    fn store(&self, shell: &HandedShell, stream: &UnixStream) {
+        if let Some(is_shown) = shell.window {
+            self.shared.ledger.put(Key::Window, &is_shown);
+        }
+        self.write_ledger();
+        self.shared.ledger.begin(stream.as_fd());
+    }
+
+    /// Has what was taken up go on: rings that are live run.
+    fn go_on(&self) {
+        self.negotiated().motion.is_taken_up = false;
+        (0..).zip(self.shared.rings.iter()).for_each(|(index, _)| self.look_at(index));
+    }
+
     /// Whether the front-end shows the window; waits for an answer that is under way.
     fn window_shown(&self) -> Result<Option<bool>, String> {
         if !self.negotiated().window_asked {
@@ -229,7 +245,7 @@ impl Session {
             ring.lock().restore(saved.clone());
         }
         let mut negotiated = self.negotiated();
-        negotiated.motion.is_frozen = true;
+        (negotiated.motion.is_frozen, negotiated.motion.is_taken_up) = (true, true);
         negotiated.is_greeted = handed.is_greeted;
         // What is to be advised of was said before.
         negotiated.configured = true;
@@ -289,8 +305,10 @@ impl Session {
             self.set_vring_call(index, call).map_err(text)?;
             self.set_vring_err(index, error).map_err(text)?;
             ring.lock().set_enabled(placed.is_enabled);
-            if let Some(kick) = kick {
-                self.set_vring_kick(index, Some(kick)).map_err(text)?;
+            match kick {
+                Some(kick) => self.set_vring_kick(index, Some(kick)).map_err(text)?,
+                None if saved.was_used => ring.lock().was_stopped(),
+                None => {}
             }
         }
         Ok(())
@@ -327,6 +345,8 @@ pub(super) fn resume(
     }
     descriptors::replace(&mut handler, stream).map_err(text)?;
     session.take_up(&shell, files)?;
+    session.store(&shell, stream);
+    session.go_on();
     log::info!("{}: the front-end goes on with this daemon", session.name);
     Ok(handler)
 }

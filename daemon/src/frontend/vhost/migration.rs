@@ -66,7 +66,7 @@ impl Session {
     pub(super) fn thaw(&self) {
         let mut negotiated = self.negotiated();
         let motion = &mut negotiated.motion;
-        if !std::mem::take(&mut motion.is_frozen) {
+        if motion.is_taken_up || !std::mem::take(&mut motion.is_frozen) {
             return;
         }
         motion.is_saved = false;

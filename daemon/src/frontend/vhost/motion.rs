@@ -23,6 +23,8 @@ pub(super) enum Load {
 pub(super) struct Motion {
     /// The device is frozen, and the worker has said so.
     pub(super) is_frozen: bool,
+    /// It is as it was in a process before this one, and does not go on before what a process after this one needs is written.
+    pub(super) is_taken_up: bool,
     /// A state was asked for since the last ring ran.
     pub(super) is_saved: bool,
     pub(super) load: Load,

@@ -111,6 +111,8 @@ pub(super) struct Worker {
     serial: u64,
     /// A state was loaded, and no ring has run since.
     is_loaded: bool,
+    /// A state was asked for, and no ring has run since.
+    is_saved: bool,
     /// Where a daemon after this one finds which chain is being handled; none where there will be none.
     words: Option<Arc<Words>>,
     /// Where it finds the device.
@@ -121,9 +123,22 @@ impl Worker {
     pub(super) fn new(device: Box<dyn Device>, shared: Shared) -> Self {
         let answers = Answers::new(shared.rings.clone(), shared.counters.clone());
         let (motion, request) = (Motion::Runs, Vec::new());
-        let (is_loaded, words, checkpoints) = (false, None, None);
+        let (is_loaded, is_saved, words, checkpoints) = (false, false, None, None);
         let (epoch, due, serial) = (0, 0, 0);
-        Self { device, shared, answers, epoch, due, request, motion, serial, is_loaded, words, checkpoints }
+        Self {
+            device,
+            shared,
+            answers,
+            epoch,
+            due,
+            request,
+            motion,
+            serial,
+            is_loaded,
+            is_saved,
+            words,
+            checkpoints,
+        }
     }
 
     /// For a daemon after this one the device is written, which chain it handles, and which are in flight.
@@ -172,8 +187,7 @@ impl Worker {
             let timeout = match self.motion {
                 Motion::Freezes => Some(A_MOMENT),
                 Motion::Runs if self.due != 0 && !self.device.holds() => Some(Duration::ZERO),
-                Motion::Runs => self.checkpoint_due(),
-                Motion::Frozen => None,
+                Motion::Runs | Motion::Frozen => self.checkpoint_due(),
             };
             let ready = match poller.wait(&mut events, timeout) {
                 Ok(ready) => ready,
@@ -213,8 +227,13 @@ impl Worker {
 
     /// How long nothing may be to do until the device is written; none where it is not to be.
     fn checkpoint_due(&self) -> Option<Duration> {
-        let may_be =
-            self.motion == Motion::Runs && self.due == 0 && !self.device.holds() && !self.shared.log.is_on();
+        let is_still = match self.motion {
+            Motion::Runs => self.due == 0 && !self.device.holds(),
+            Motion::Freezes => false,
+            // The one that a state was asked of may go on elsewhere.
+            Motion::Frozen => !self.is_saved,
+        };
+        let may_be = is_still && !self.shared.log.is_on();
         self.checkpoints.as_ref().filter(|_| may_be)?.due()
     }
 
@@ -256,7 +275,7 @@ impl Worker {
             self.shared.window.set(None);
             self.shared.ledger.remove(Key::Window);
             self.motion = Motion::Runs;
-            self.is_loaded = false;
+            (self.is_loaded, self.is_saved) = (false, false);
         }
         if let Some(memory) = mail.memory {
             self.device.memory_changed(memory, &mut self.answers);
@@ -278,6 +297,7 @@ impl Worker {
         if let Some(order) = mail.save {
             let rings = self.shared.rings.iter().map(|ring| ring.lock().save()).collect();
             order.start(rings, self.device.save());
+            self.is_saved = true;
         }
         if let Some((epoch, state)) = mail.window
             && epoch == self.epoch
@@ -316,6 +336,7 @@ impl Worker {
             self.device.started().map_err(WorkerEnd::Start)?;
         }
         self.motion = Motion::Runs;
+        self.is_saved = false;
         self.device.thaw();
         // What has become due meanwhile.
         self.device.event(&mut self.answers);

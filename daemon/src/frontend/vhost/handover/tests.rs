@@ -2,13 +2,19 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io;
 use std::io::Read;
+use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::thread;
 
 use campanile_host_gpu::memory::truncation::domain::FaultDomain;
 use campanile_host_gpu::memory::vram::create_memfd;
@@ -16,9 +22,14 @@ use rustix::event::EventfdFlags;
 use rustix::event::eventfd;
 
 use super::resume;
+use crate::frontend::vhost::answers::Answers;
+use crate::frontend::vhost::connection::Ended;
+use crate::frontend::vhost::connection::Place;
+use crate::frontend::vhost::connection::serve;
 use crate::frontend::vhost::counters::Count;
 use crate::frontend::vhost::counters::Counters;
 use crate::frontend::vhost::device::Aperture;
+use crate::frontend::vhost::device::Device;
 use crate::frontend::vhost::device::Offer;
 use crate::frontend::vhost::device::WindowError;
 use crate::frontend::vhost::features;
@@ -28,25 +39,32 @@ use crate::frontend::vhost::handed::HandedShell;
 use crate::frontend::vhost::handed::Placed;
 use crate::frontend::vhost::handed::Region;
 use crate::frontend::vhost::mailbox::Mailbox;
+use crate::frontend::vhost::malformed::MalformedChain;
+use crate::frontend::vhost::parking::Parking;
 use crate::frontend::vhost::ring::Rings;
 use crate::frontend::vhost::saved::SavedRing;
 use crate::frontend::vhost::saved::SavedShell;
 use crate::frontend::vhost::session::Session;
 use crate::frontend::vhost::session::Shared;
+use crate::frontend::vhost::ticket::Ticket;
 use crate::frontend::vhost::window::Waiting;
 use crate::guest_ram::dirty_log::DirtyLog;
+use crate::guest_ram::memory::GuestRam;
+use crate::ledger::keeping::Ledger;
+use crate::ledger::log::Key;
 use crate::poller::Poller;
+use crate::service_manager::tests::HeardStore;
 
 const CONFIG: [u8; 2] = [7, 8];
 const RAM: u64 = 0x10000;
 
+fn aperture() -> Aperture {
+    Aperture { region: 1, file: create_memfd("aperture", RAM).unwrap(), offset: 0, length: RAM }
+}
+
 /// A session with a window, of which nothing is known yet, and how many requests for the window front-ends have not answered.
 fn session(line: &UnixStream) -> (Arc<Session>, Waiting) {
     let log = Arc::new(DirtyLog::default());
-    let aperture = || {
-        let file = create_memfd("aperture", RAM).unwrap();
-        Aperture { region: 1, file, offset: 0, length: RAM }
-    };
     let shared = Shared {
         rings: Arc::new(Rings::new(1, 24, &log)),
         log,
@@ -60,11 +78,15 @@ fn session(line: &UnixStream) -> (Arc<Session>, Waiting) {
         is_handed_over: Arc::default(),
         ledger: Arc::default(),
     };
-    let (config, migrates) = (CONFIG.to_vec(), true);
-    let offer = Offer { features: 3, queues: 1, config, smallest_answer: 24, aperture: None, migrates };
+    let offer = Offer { aperture: None, ..offer() };
     let line = line.try_clone().unwrap();
     let waiting = Waiting::default();
     (Arc::new(Session::new("a", shared, offer, Arc::clone(&waiting), line)), waiting)
+}
+
+fn offer() -> Offer {
+    let (config, aperture) = (CONFIG.to_vec(), Some(aperture()));
+    Offer { features: 3, queues: 1, config, smallest_answer: 24, aperture, migrates: true }
 }
 
 /// A front-end whose ring runs, and which has said all that it can.
@@ -212,4 +234,84 @@ fn cont_05_the_device_is_told_whether_the_window_is_shown_where_the_front_end_ha
         });
         assert_eq!(told, shown);
     }
+}
+
+/// A device that says what is written for a daemon after this one when it is told to go on, and waits then.
+struct Thawed {
+    ledger: Arc<Ledger>,
+    says: Sender<Option<Vec<Key>>>,
+    goes_on: Receiver<()>,
+}
+
+impl Device for Thawed {
+    fn offer(&self) -> io::Result<Offer> {
+        Ok(offer())
+    }
+    fn command(&mut self, _: u16, _: &[u8], _: Ticket, _: &mut Answers) {}
+    fn malformed(&mut self, _: u16, _: MalformedChain, _: Ticket, _: &mut Answers) {}
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn event(&mut self, _: &mut Answers) {}
+    fn memory_changed(&mut self, _: Arc<GuestRam>, _: &mut Answers) {}
+    fn window(&mut self, _: Result<(), WindowError>, _: &mut Answers) {}
+    fn reset(&mut self) {}
+    fn thaw(&mut self) {
+        self.says.send(self.ledger.keys()).unwrap();
+        self.goes_on.recv().unwrap();
+    }
+}
+
+/// Serves the front-end of [`running`], with these descriptors, as one that another process has served; it hangs up when its device has gone on, if
+/// it does. What is written then, names in the store by then in their order, and how the connection ends.
+fn served(vgpu: &str, files: VecDeque<OwnedFd>) -> (Option<Vec<Key>>, Vec<String>, Result<Ended, String>) {
+    let store = HeardStore::open();
+    let (says, said) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    let ledger = Arc::new(Ledger::new(vgpu));
+    let device = Box::new(Thawed { ledger: Arc::clone(&ledger), says, goes_on });
+    let (stream, front_end) = UnixStream::pair().unwrap();
+    let handed = Handed { stream: stream.try_clone().unwrap(), shell: running(true, true), files };
+    let (counters, waiting, parking) = (Arc::default(), Waiting::default(), Parking::new().unwrap());
+    let place =
+        Place { socket: "a", counters: &counters, waiting: &waiting, parking: &parking, ledger: &ledger };
+    thread::scope(|scope| {
+        let serves = scope.spawn(|| serve(place, &stream, device, Some((handed, mpsc::channel().0))));
+        // None where the device ends without that.
+        let keys = said.recv().ok().flatten();
+        let prefix = format!("FDSTORE=1\nFDPOLL=0\nFDNAME=campanile.{vgpu}.");
+        let stored = || store.heard().filter_map(|said| Some(said.strip_prefix(&prefix)?.to_owned()));
+        let mut names: Vec<String> = stored().collect();
+        drop(front_end);
+        let _ended = go_on.send(());
+        let ended = serves.join().unwrap().map_err(|error| error.to_string());
+        names.extend(stored());
+        (keys, names, ended)
+    })
+}
+
+#[test]
+fn cont_21_what_is_stored_of_a_connection_that_was_taken_over_is_whole_before_its_device_goes_on() {
+    let (given, _other) = files();
+    let (keys, names, ended) = served("taken-over", given);
+    assert_eq!(ended, Ok(Ended::HungUp));
+    let keys = keys.expect("it went on");
+    assert!(keys.contains(&Key::Connection) && keys.contains(&Key::Window), "{keys:?}");
+    let place = |name: &str| names.iter().position(|its| its.starts_with(name));
+    let own = ["log", "words", "connection"].map(|name| place(name).expect("it is stored"));
+    for before in ["call-0", "channel", "error-0", "kick-0", "ram-"] {
+        let at = place(before).unwrap_or_else(|| panic!("{before} is not in {names:?}"));
+        assert!(own.iter().all(|own| at < *own), "{before} comes too late: {names:?}");
+    }
+    assert_eq!(own[2] + 1, names.len(), "nothing follows: {names:?}");
+}
+
+#[test]
+fn cont_21_a_connection_that_cannot_be_taken_over_is_stored_only_to_be_removed_at_its_end() {
+    let (mut given, _other) = files();
+    given.pop_back();
+    let (keys, names, ended) = served("not-taken-over", given);
+    let why = "what the predecessor has handed over cannot be used: a descriptor is missing: error".to_owned();
+    assert_eq!((keys, ended), (None, Err(why)));
+    assert_eq!(names.last().map(String::as_str), Some("connection"));
 }

@@ -182,6 +182,11 @@ impl RingState {
         (self.queue.next_avail(), self.kick.take())
     }
 
+    /// It was stopped in a process before this one, where it is now.
+    pub(in super::super) fn was_stopped(&mut self) {
+        self.stopped_at = Some(self.queue.next_avail());
+    }
+
     /// RESET_DEVICE: stopped and disabled. Gives back the kick descriptor.
     pub(in super::super) fn halt(&mut self) -> Option<OwnedFd> {
         self.started = false;
