@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::config::size::parse_size;
 use crate::workers::folder::Folder;
+
+/// Bytes that a worker may have: some times what one has that looks after thousands of guest processes.
+const WORKER_MEMORY: u64 = 1 << 30;
 
 /// Whether the process that is started serves itself.
 #[derive(Debug, Clone, Args)]
@@ -17,12 +21,21 @@ pub struct ProcessArguments {
     /// alone in there. They meet in this folder, which is made for this user alone.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["vram_total", "migrate_listen", "engine_cpus"])]
     pub workers: Option<PathBuf>,
+    /// Memory that each of these processes may have for itself, without that of its VM and its engines. One that asks for more ends, and the next
+    /// one goes on with its VM.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = WORKER_MEMORY, requires = "workers")]
+    pub worker_memory: u64,
     /// Be the process of this vGPU.
     #[arg(long, value_name = "NAME", hide = true)]
     pub worker: Option<String>,
 }
 
 impl ProcessArguments {
+    /// Bytes that a worker may have for itself.
+    pub fn memory(&self) -> Option<u64> {
+        self.worker.as_ref().map(|_| self.worker_memory)
+    }
+
     /// Where a worker finds what those before it have found of the machine.
     pub fn findings(&self) -> Option<PathBuf> {
         Some(self.folder()?.findings())

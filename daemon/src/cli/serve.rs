@@ -118,6 +118,9 @@ fn serve(succession: Option<Arc<Succession>>, line: Vec<OsString>) -> anyhow::Re
     if let Some(objection) = objections(&options).into_iter().next() {
         return Err(configured.objection(objection));
     }
+    if let Some(bytes) = configured.arguments.processes.memory() {
+        configured.at("worker-memory", privileges::limit_memory(bytes).map_err(Into::into))?;
+    }
     let awake = open_awake(&options)?;
     if options.confinement == Confinement::On {
         privileges::confine_process(identity.as_ref())?;

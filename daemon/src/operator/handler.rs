@@ -91,6 +91,8 @@ impl Handler {
                     wanted.iter().map(|of| trace(of, now.saturating_sub(since), from.get(&of.name).copied()));
                 Ok(json!({ "now_ns": clock::nanoseconds(now), "vgpus": each.collect::<Vec<_>>() }))
             }
+            #[cfg(debug_assertions)]
+            Verb::Fault { vgpu, fault } => self.command(vgpu, Order::Fault(*fault)),
             Verb::Reset { vgpu, node } => self.command(vgpu, Order::ResetEngine(node.map(|name| name.0))),
             Verb::Notify { vgpu, node, mode } => {
                 let switch = &self.vgpu(vgpu)?.notify;

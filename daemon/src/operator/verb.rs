@@ -86,6 +86,17 @@ pub enum NotifyMode {
     Off,
 }
 
+/// What a daemon is to suffer, so that tests see what follows.
+#[cfg(debug_assertions)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultName {
+    /// A panic of the thread that serves the vGPU.
+    Panic,
+    /// No memory is left to the process; it is to have a limit.
+    Memory,
+}
+
 /// Milliseconds that guest processes have for their part of a detach.
 const fn default_limit() -> u64 {
     5000
@@ -106,6 +117,17 @@ pub enum Verb {
         #[arg(long, value_name = "NODE")]
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<EngineName>,
+    },
+    /// Have what serves a vGPU fail. Not in a release build.
+    #[cfg(debug_assertions)]
+    #[command(hide = true)]
+    Fault {
+        /// The vGPU.
+        #[arg(long, value_name = "NAME")]
+        vgpu: String,
+        /// How.
+        #[arg(value_name = "FAULT")]
+        fault: FaultName,
     },
     /// Reset everything of a vGPU, or of all: every device is lost.
     ResetAdapter {
@@ -306,6 +328,8 @@ impl Verb {
     /// The vGPU that it is about, where it is about one.
     pub fn vgpu(&self) -> Option<&str> {
         match self {
+            #[cfg(debug_assertions)]
+            Self::Fault { vgpu, .. } => Some(vgpu),
             Self::Reset { vgpu, .. }
             | Self::Allow { vgpu }
             | Self::Power { vgpu, .. }

@@ -1,12 +1,16 @@
 //! What the operator asks of a vGPU, done.
 
 use super::session::Session;
+#[cfg(debug_assertions)]
+use crate::operator::verb::FaultName;
 use crate::vgpu::control::answers::as_answer;
 use crate::vgpu::control::answers::describe;
 use crate::vgpu::control::answers::engines_that_hear;
 use crate::vgpu::control::history::history;
 use crate::vgpu::control::orders::Answer;
 use crate::vgpu::control::orders::Order;
+#[cfg(debug_assertions)]
+use crate::vgpu::control::orders::OrderError;
 use crate::vgpu::control::orders::PendingOrder;
 use crate::vgpu::control::tuning::Tuning;
 use crate::vgpu::power::freeze::standing_still;
@@ -15,6 +19,10 @@ use crate::vgpu::tdr::reason::Reason;
 use crate::vgpu::tdr::recovery::Recovery;
 use campanile_host_gpu::engine::address::EngineAddress;
 use campanile_host_gpu::engine::message::NodeKind;
+#[cfg(debug_assertions)]
+use rustix::process::Resource;
+#[cfg(debug_assertions)]
+use rustix::process::getrlimit;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -30,6 +38,24 @@ fn tune(session: &mut Session, tuning: Tuning) -> Answer {
     session.look_at = Watch::default();
     session.look_at.keep_looking(&mut session.vm);
     Ok(json!({ "weight": tuning.share.weight, "cap_percent": tuning.share.cap / 10 }))
+}
+
+/// Fails, as the operator wants it.
+#[cfg(debug_assertions)]
+#[expect(clippy::panic, reason = "that is what it is for")]
+fn fail(fault: FaultName) -> Answer {
+    match fault {
+        FaultName::Panic => panic!("the operator asked for it"),
+        FaultName::Memory if getrlimit(Resource::Data).current.is_none() => {
+            Err(OrderError::Refused("its process has no limit of memory".to_owned()))
+        }
+        FaultName::Memory => {
+            let mut all = Vec::new();
+            loop {
+                all.push(vec![1u8; 1 << 20]);
+            }
+        }
+    }
 }
 
 impl Session {
@@ -55,6 +81,8 @@ impl Session {
             Order::Engines => as_answer(&engines_that_hear(&self.vm)),
             Order::History(last) => as_answer(&history(&self.vm, last)),
             Order::Tune(tuning) => tune(self, tuning),
+            #[cfg(debug_assertions)]
+            Order::Fault(fault) => fail(fault),
             Order::ResetEngine(at) => Recovery::of(&mut self.vm).reset_by_order(at),
             Order::ResetAdapter => {
                 let text = "the operator asked for it";

@@ -70,7 +70,8 @@ fn requests() -> Vec<Value> {
             .collect();
         if actions.is_empty() { vec![request(command, &[("verb", command.get_name())])] } else { actions }
     };
-    all.get_subcommands().flat_map(one).collect()
+    // Release builds have no hidden ones.
+    all.get_subcommands().filter(|command| !command.is_hide_set()).flat_map(one).collect()
 }
 
 /// The schema of a place of an answer, with all that is below it.

@@ -72,6 +72,18 @@ impl Workers {
 
     /// Sends the worker of a vGPU a signal that ends it, and waits for the next.
     pub(crate) fn end(&self, vgpu: &str, signal: Signal) {
+        self.end_by(vgpu, |worker| kill_process(worker, signal).unwrap());
+    }
+
+    /// Has the worker of a vGPU with a VM fail, and waits for the next.
+    fn fail(&self, vgpu: &str, fault: &str) {
+        self.end_by(vgpu, |_| {
+            let output = self.served.ctl(&["fault", "--vgpu", vgpu, fault]);
+            assert!(!output.status.success(), "it has answered: {}", text(&output.stdout));
+        });
+    }
+
+    fn end_by(&self, vgpu: &str, end: impl FnOnce(Pid)) {
         let mut before = None;
         // One that does not answer in time is not listed.
         until("its worker", || {
@@ -79,7 +91,7 @@ impl Workers {
             before.is_some()
         });
         let before = before.unwrap();
-        kill_process(before.0, signal).unwrap();
+        end(before.0);
         until("the next worker", || {
             self.of(vgpu).is_some_and(|(worker, keeper)| worker != before.0 && keeper == before.1)
         });
@@ -153,26 +165,32 @@ fn device(workers: &Workers, name: &str) -> (Arc<LoopbackVm>, Device) {
 }
 
 #[test]
-fn cont_09_a_worker_that_is_killed_stopped_or_panics_costs_the_other_vm_nothing() {
+fn cont_09_a_worker_that_is_killed_stopped_panics_or_asks_for_too_much_memory_costs_the_other_vm_nothing() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
     command.env("WATCHDOG_USEC", SILENCE.as_micros().to_string());
-    let workers = Workers::by(command, &two());
+    let workers = Workers::by(command, &format!("worker-memory = \"256M\"\n{}", two()));
     let vms = ["a", "b"].map(|name| connect(&workers.served, name));
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Over(&is_over);
     let programs = vms.each_ref().map(|vm| Program::begin(vm, &is_over, true));
     let b = workers.of("b");
-    for signal in [Signal::KILL, Signal::STOP, Signal::ABORT] {
+    let ends: [&dyn Fn(); 4] = [
+        &|| workers.end("a", Signal::KILL),
+        &|| workers.end("a", Signal::STOP),
+        &|| workers.fail("a", "panic"),
+        &|| workers.fail("a", "memory"),
+    ];
+    for end in ends {
         let before = programs.each_ref().map(Program::rounds);
         until("work of both", || {
             programs.iter().zip(before).all(|(program, before)| program.rounds() > before)
         });
-        workers.end("a", signal);
+        end();
     }
     assert_eq!(workers.of("b"), b, "it is another process");
     drop(over);
     let [lost, kept] = programs.map(Program::end);
-    assert!(lost <= 3, "{lost} devices of the VM whose worker ended 3 times");
+    assert!(lost <= 4, "{lost} devices of the VM whose worker ended 4 times");
     assert_eq!(kept, 0, "devices of the other VM were lost");
 }
 

@@ -35,6 +35,7 @@ use crate::measure::scheduling::scene;
 use crate::measure::slicing;
 use crate::measure::stolen::Watch;
 use crate::measure::stolen::Witnessed;
+use crate::measure::upgrade_picture;
 use crate::measure::wake_ups;
 use crate::measure::wake_ups::WakeUps;
 use campanile_daemon::cli::doorbells::parse_models;
@@ -274,7 +275,12 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
         }
         Figure::Continuity => {
             let rounds = if measure.quick { 3 } else { 5 };
-            show(&continuity::measure(&measure.engine.to_arguments(), rounds)?, &watch, measure.json)
+            let report = continuity::measure(&measure.engine.to_arguments(), rounds)?;
+            if let Some(file) = measure.timeline.as_deref() {
+                std::fs::write(file, upgrade_picture::draw(&report.history))
+                    .with_context(|| format!("writing {}", file.display()))?;
+            }
+            show(&report, &watch, measure.json)
         }
         Figure::Migrate => {
             let mib = 1 << 20;

@@ -39,6 +39,7 @@ use serde_json::Value;
 
 use super::cpu_time;
 use super::daemon::DaemonProcess;
+use super::upgrade_picture::History;
 use super::workers;
 use super::workers::IDLE_TIME;
 use super::workers::IDLE_VMS;
@@ -75,6 +76,9 @@ pub struct Continuity {
     pub idle: Idle,
     /// A process for each vGPU.
     pub workers: Workers,
+    /// The waits of all upgrades, for a picture.
+    #[serde(skip)]
+    pub history: History,
 }
 
 /// What VMs cost that have a device open, and nothing to do.
@@ -127,7 +131,27 @@ fn ctl(control: &Path, verb: &str) -> anyhow::Result<Value> {
 #[derive(Debug)]
 struct Waits {
     longest: Mutex<Vec<Duration>>,
+    /// When each ended, since the streams began, and how long it took: the longest of each millisecond.
+    history: Mutex<Vec<(Duration, Duration)>>,
     done: AtomicUsize,
+}
+
+impl Waits {
+    fn note(&self, round: usize, at: Duration, waited: Duration) {
+        let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(longest) = longest.get_mut(round) {
+            *longest = waited.max(*longest);
+        }
+        drop(longest);
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        match history.last_mut().filter(|(last, _)| last.as_millis() == at.as_millis()) {
+            Some(last) if last.1 >= waited => {}
+            Some(last) => *last = (at, waited),
+            None => history.push((at, waited)),
+        }
+        drop(history);
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// What a queue does over and over.
@@ -161,12 +185,18 @@ struct Streams {
     waits: [Waits; 3],
     round: AtomicUsize,
     is_over: AtomicBool,
+    begun: Instant,
 }
 
 impl Streams {
     fn new(rounds: usize) -> Self {
-        let none = || Waits { longest: Mutex::new(vec![Duration::ZERO; rounds]), done: AtomicUsize::new(0) };
-        Self { waits: [none(), none(), none()], round: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
+        let none = || Waits {
+            longest: Mutex::new(vec![Duration::ZERO; rounds]),
+            history: Mutex::default(),
+            done: AtomicUsize::new(0),
+        };
+        let (round, is_over, begun) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
+        Self { waits: [none(), none(), none()], round, is_over, begun }
     }
 
     /// Has a queue do one piece of work after the other, until it is over.
@@ -195,13 +225,7 @@ impl Streams {
                 let ticket = kernel.submit(&commands)?;
                 kernel.wait(ticket, Some(LIMIT))?;
             }
-            let waited = begun.elapsed();
-            let mut longest = waits.longest.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(longest) = longest.get_mut(self.round.load(Ordering::Relaxed)) {
-                *longest = waited.max(*longest);
-            }
-            drop(longest);
-            waits.done.fetch_add(1, Ordering::Relaxed);
+            waits.note(self.round.load(Ordering::Relaxed), self.begun.elapsed(), begun.elapsed());
         }
         Ok(())
     }
@@ -225,12 +249,12 @@ impl Subject {
         pid.context("the daemon says no number of its process")
     }
 
-    /// The longest waits of each queue in each upgrade, and how long devices stood still.
-    fn upgrade(&self, rounds: usize) -> anyhow::Result<[Vec<Duration>; 4]> {
+    /// The longest waits of each queue in each upgrade, and how long devices stood still; and all of them.
+    fn upgrade(&self, rounds: usize) -> anyhow::Result<([Vec<Duration>; 4], History)> {
         let open = || anyhow::Ok(Device::open(self.vm.open("stream")?)?);
         let devices = [open()?, open()?, open()?];
         let streams = Streams::new(rounds);
-        let mut stood = Vec::with_capacity(rounds);
+        let (mut stood, mut upgrades) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
         thread::scope(|scope| {
             let run = |(device, work)| {
                 let streams = &streams;
@@ -240,7 +264,9 @@ impl Subject {
             let upgraded = (0..rounds).try_for_each(|round| {
                 streams.go_on()?;
                 streams.round.store(round, Ordering::Relaxed);
+                let begun = streams.begun.elapsed();
                 let done = ctl(&self.daemon.control(), "upgrade")?;
+                upgrades.push((begun, streams.begun.elapsed()));
                 streams.go_on()?;
                 stood.push(Duration::from_millis(done["stood_still_ms"].as_u64().unwrap_or(u64::MAX)));
                 anyhow::Ok(())
@@ -251,9 +277,12 @@ impl Subject {
             };
             upgraded.and(threads.into_iter().try_for_each(ended))
         })?;
-        let [user, kernel, kernels] =
-            streams.waits.map(|waits| waits.longest.into_inner().unwrap_or_else(PoisonError::into_inner));
-        Ok([user, kernel, kernels, stood])
+        let taken = |of: Waits| {
+            let history = of.history.into_inner().unwrap_or_else(PoisonError::into_inner);
+            (of.longest.into_inner().unwrap_or_else(PoisonError::into_inner), history)
+        };
+        let [(user, first), (kernel, second), (kernels, third)] = streams.waits.map(taken);
+        Ok(([user, kernel, kernels, stood], History { waits: [first, second, third], upgrades }))
     }
 
     /// Kills the daemon of a device that it is asked nothing of; when work that is submitted to that then is done.
@@ -348,7 +377,7 @@ pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Continuit
     let daemon = DaemonProcess::start(&kept)?;
     let vm = LoopbackVm::connect(daemon.socket(), &VmOptions::default()).context("attaching a guest")?;
     let subject = Subject { daemon, vm };
-    let [user, kernel, kernels, stood] = subject.upgrade(rounds)?;
+    let ([user, kernel, kernels, stood], history) = subject.upgrade(rounds)?;
     let mut going_on = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         going_on.push(subject.kill_quiet()?);
@@ -376,5 +405,6 @@ pub fn measure(settings: &[OsString], rounds: usize) -> anyhow::Result<Continuit
         kill_to_new_device_ns: Percentiles::of(again),
         idle: idle(settings, IDLE_VMS)?,
         workers: workers::measure(settings, rounds)?,
+        history,
     })
 }

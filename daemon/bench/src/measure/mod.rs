@@ -22,5 +22,6 @@ pub mod round_trips;
 pub mod scheduling;
 pub mod slicing;
 pub mod stolen;
+pub mod upgrade_picture;
 pub mod wake_ups;
 pub mod workers;

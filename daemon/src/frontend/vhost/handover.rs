@@ -200,22 +200,6 @@ impl Session {
         ledger.put(Key::Connection, &Recorded { shell, memory, epoch: negotiated.epoch });
     }
 
-    /// Puts into the descriptor store all at once what a process after this one needs of a connection that was taken up: what the one
-    /// before has stored holds until then, and nothing has changed since.
-    fn store(&self, shell: &HandedShell, stream: &UnixStream) {
-        if let Some(is_shown) = shell.window {
-            self.shared.ledger.put(Key::Window, &is_shown);
-        }
-        self.write_ledger();
-        self.shared.ledger.begin(stream.as_fd());
-    }
-
-    /// Has what was taken up go on: rings that are live run.
-    fn go_on(&self) {
-        self.negotiated().motion.is_taken_up = false;
-        (0..).zip(self.shared.rings.iter()).for_each(|(index, _)| self.look_at(index));
-    }
-
     /// Whether the front-end shows the window; waits for an answer that is under way.
     fn window_shown(&self) -> Result<Option<bool>, String> {
         if !self.negotiated().window_asked {
@@ -315,6 +299,16 @@ impl Session {
     }
 }
 
+/// Puts into the descriptor store all at once what a process after this one needs of a connection that was taken up: what the one
+/// before has stored holds until then, and nothing has changed since.
+fn store(session: &Session, window: Option<bool>, stream: &UnixStream) {
+    if let Some(is_shown) = window {
+        session.shared.ledger.put(Key::Window, &is_shown);
+    }
+    session.write_ledger();
+    session.shared.ledger.begin(stream.as_fd());
+}
+
 /// Takes a connection up, with its device, frozen, behind `session`. What answers its requests from here on.
 ///
 /// # Errors
@@ -345,8 +339,10 @@ pub(super) fn resume(
     }
     descriptors::replace(&mut handler, stream).map_err(text)?;
     session.take_up(&shell, files)?;
-    session.store(&shell, stream);
-    session.go_on();
+    store(session, shell.window, stream);
+    // From here on rings that are live run.
+    session.negotiated().motion.is_taken_up = false;
+    (0..).zip(session.shared.rings.iter()).for_each(|(index, _)| session.look_at(index));
     log::info!("{}: the front-end goes on with this daemon", session.name);
     Ok(handler)
 }

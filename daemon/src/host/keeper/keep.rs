@@ -40,7 +40,7 @@ const MOST: usize = 5;
 const WITHIN: Duration = Duration::from_secs(10);
 /// How long a daemon that serves may give no sign of life, where the environment does not say it (`WATCHDOG_USEC`).
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long one that follows may take until it serves: as systemd's DefaultTimeoutStartSec.
+/// How long one may take until it serves: as systemd's DefaultTimeoutStartSec.
 const START: Duration = Duration::from_secs(90);
 
 /// Whether this process has a keeper.
@@ -156,7 +156,7 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
     loop {
         let fds = [keeper.store.socket(), children.as_fd(), terminate.as_fd(), interrupt.as_fd()];
         let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let timeout = keeper.timeout().map(Timespec::try_from).and_then(Result::ok);
+        let timeout = Timespec::try_from(keeper.timeout()).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Err(rustix::io::Errno::INTR) => continue,
             polled => polled?,
@@ -179,7 +179,7 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
                 return Ok(ended);
             }
         }
-        if keeper.timeout().is_some_and(|left| left.is_zero()) {
+        if keeper.timeout().is_zero() {
             if keeper.daemon.is_ready {
                 let silence = keeper.silence.as_secs_f32();
                 log::error!("keeper: the daemon has given no sign of life for {silence} s: killed");
@@ -193,14 +193,10 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
 }
 
 impl Keeper {
-    /// How long the next sign of life may take, or one that follows until it serves; for ever, of the first daemon.
-    fn timeout(&self) -> Option<Duration> {
-        let most = match self.daemon.is_ready {
-            true => self.silence,
-            false if self.has_served => START,
-            false => return None,
-        };
-        Some(most.saturating_sub(self.daemon.alive.elapsed()))
+    /// How long the next sign of life may take, or it may take until it serves.
+    fn timeout(&self) -> Duration {
+        let most = if self.daemon.is_ready { self.silence } else { START };
+        most.saturating_sub(self.daemon.alive.elapsed())
     }
 
     /// Takes what the daemon says.
@@ -406,31 +402,27 @@ mod tests {
             keeper.daemon.alive = Instant::now().checked_sub(silence).unwrap();
             socket.send(words.as_bytes()).unwrap();
             keeper.listen().unwrap();
-            keeper.timeout().map(|left| !left.is_zero())
+            !keeper.timeout().is_zero()
         };
-        assert_eq!(
-            say(&mut keeper, "WATCHDOG=1"),
-            None,
-            "it does not serve yet, and may take as long as it likes"
-        );
-        assert_eq!(say(&mut keeper, "READY=1"), Some(true));
+        assert!(keeper.timeout() > silence && keeper.timeout() <= START, "it does not serve yet");
+        assert!(say(&mut keeper, "READY=1"));
         assert!(keeper.has_served);
-        assert_eq!(say(&mut keeper, "STATUS=well"), Some(false));
-        assert_eq!(say(&mut keeper, "WATCHDOG=1"), Some(true));
+        assert!(!say(&mut keeper, "STATUS=well"));
+        assert!(say(&mut keeper, "WATCHDOG=1"));
         let mut other = Command::new("sleep").arg("60").spawn().unwrap();
         say(&mut keeper, &format!("MAINPID={}", other.id()));
         assert_eq!(keeper.daemon.pid, Pid::from_child(&other));
         assert!(keeper.program.ends_with("sleep") || keeper.program.ends_with("coreutils"), "{keeper:?}");
-        assert_eq!(say(&mut keeper, "WATCHDOG=1"), Some(false), "that is the daemon from here on");
+        assert!(!say(&mut keeper, "WATCHDOG=1"), "that is the daemon from here on");
         say(&mut keeper, "MAINPID=1");
         assert_eq!(keeper.daemon.pid, Pid::from_child(&other), "that is no child of it");
         other.kill().unwrap();
         other.wait().unwrap();
         // One that follows does not serve yet, and has its time for that.
         keeper.daemon = Daemon::new(getpid());
-        let left = keeper.timeout().unwrap();
+        let left = keeper.timeout();
         assert!(left > silence && left <= START, "{left:?}");
         keeper.daemon.alive = Instant::now().checked_sub(START).unwrap();
-        assert_eq!(keeper.timeout(), Some(Duration::ZERO));
+        assert!(keeper.timeout().is_zero());
     }
 }

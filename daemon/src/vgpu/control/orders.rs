@@ -25,6 +25,8 @@ use campanile_host_gpu::event::Event;
 use serde_json::Value;
 
 use super::tuning::Tuning;
+#[cfg(debug_assertions)]
+use crate::operator::verb::FaultName;
 
 /// Orders that may wait for one vGPU's thread.
 const MAX_WAITING: usize = 16;
@@ -52,6 +54,9 @@ pub enum Order {
     Stay,
     /// Be tuned otherwise from now on.
     Tune(Tuning),
+    /// Fail. Not in a release build.
+    #[cfg(debug_assertions)]
+    Fault(FaultName),
 }
 
 /// Why an order was not carried out.

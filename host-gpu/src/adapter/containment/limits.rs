@@ -74,6 +74,10 @@ pub(super) fn limit_own(memory: Option<u64>, tasks: Option<u64>) -> io::Result<(
     if let Some(memory) = memory {
         limit(Resource::Data, memory)?;
         limit(Resource::Fsize, memory)?;
+    } else {
+        // What the daemon has left itself is not for engines.
+        let maximum = getrlimit(Resource::Data).maximum;
+        setrlimit(Resource::Data, Rlimit { current: maximum, maximum })?;
     }
     if let Some(tasks) = tasks {
         // Without CAP_SYS_RESOURCE it could not be raised.

@@ -311,7 +311,8 @@ fn cont_21_a_connection_that_cannot_be_taken_over_is_stored_only_to_be_removed_a
     let (mut given, _other) = files();
     given.pop_back();
     let (keys, names, ended) = served("not-taken-over", given);
-    let why = "what the predecessor has handed over cannot be used: a descriptor is missing: error".to_owned();
+    let why =
+        "what the predecessor has handed over cannot be used: a descriptor is missing: error".to_owned();
     assert_eq!((keys, ended), (None, Err(why)));
     assert_eq!(names.last().map(String::as_str), Some("connection"));
 }
