@@ -1,7 +1,10 @@
 //! Kernels: what runs on the compute node.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use campanile_protocol::control::frame::FrameHeader;
+use campanile_protocol::control::frame::MAX_CONTROL_BYTES;
 use campanile_protocol::control::message;
 use campanile_protocol::control::message::CreateKernel;
 use campanile_protocol::control::message::Named;
@@ -10,12 +13,16 @@ use campanile_protocol::control::pipeline::Head;
 use campanile_protocol::control::reply::KernelCreated;
 use campanile_protocol::handle::Handle;
 use campanile_protocol::profile::Profile;
+use miniz_oxide::deflate::compress_to_vec;
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
 
 use crate::device::Device;
 use crate::device::Shared;
 use crate::error::DriverError;
+
+/// How hard modules are deflated, of 10.
+const LEVEL: u8 = 6;
 
 /// A kernel's source.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +53,16 @@ impl<'a> KernelSource<'a> {
 
     const fn plain(language: u32, bytes: &'a [u8]) -> Self {
         Self { language, bytes, entry: None, constants: &[], subgroup_size: 0 }
+    }
+
+    /// Its language and bytes in a message that has so many others: a module that it cannot hold is deflated.
+    fn fit(&self, others: usize) -> (u32, Cow<'a, [u8]>) {
+        let is_long = (others + self.bytes.len()).next_multiple_of(8) > MAX_CONTROL_BYTES as usize;
+        if is_long && self.language == message::LANGUAGE_SPIRV_PIPELINE {
+            let deflated = compress_to_vec(self.bytes, LEVEL);
+            return (message::LANGUAGE_SPIRV_PIPELINE_DEFLATED, deflated.into());
+        }
+        (self.language, self.bytes.into())
     }
 
     /// Chooses an entry point where there are several.
@@ -94,13 +111,15 @@ impl Kernel {
             message::LANGUAGE_SPIRV_PIPELINE => [pipeline.as_bytes(), source.constants.as_bytes()].concat(),
             _ => Vec::new(),
         };
+        let others = size_of::<FrameHeader>() + size_of::<CreateKernel>() + entry.len() + fixed.len();
+        let (language, bytes) = source.fit(others);
         let head = CreateKernel {
-            language: source.language,
+            language,
             entry_bytes: length(entry)?,
-            source_bytes: length(source.bytes)?.saturating_add(length(&fixed)?),
+            source_bytes: length(&bytes)?.saturating_add(length(&fixed)?),
             reserved: 0,
         };
-        let parts = [head.as_bytes(), entry, &fixed, source.bytes];
+        let parts = [head.as_bytes(), entry, &fixed, &bytes];
         let payload = shared.control.call("CREATE_KERNEL", message::CREATE_KERNEL, &parts)?;
         let created =
             KernelCreated::read_from_bytes(&payload).map_err(|_| DriverError::BadAnswer("CREATE_KERNEL"))?;
@@ -139,5 +158,28 @@ impl Drop for Kernel {
         {
             log::debug!("destroying a kernel: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::control::message::LANGUAGE_SPIRV;
+    use campanile_protocol::control::message::LANGUAGE_SPIRV_PIPELINE;
+    use campanile_protocol::control::message::LANGUAGE_SPIRV_PIPELINE_DEFLATED;
+
+    use super::KernelSource;
+    use super::MAX_CONTROL_BYTES;
+
+    #[test]
+    fn a_module_is_deflated_where_a_message_does_not_hold_it_beside_the_rest() {
+        let bytes = vec![7; MAX_CONTROL_BYTES as usize];
+        let fits = |length: usize| KernelSource::pipeline(&bytes[..length], &[], 0).fit(96);
+        let most = MAX_CONTROL_BYTES as usize - 96;
+        assert_eq!(fits(most), (LANGUAGE_SPIRV_PIPELINE, (&bytes[..most]).into()));
+        let (language, packed) = fits(most + 1);
+        assert_eq!(language, LANGUAGE_SPIRV_PIPELINE_DEFLATED);
+        assert_eq!(miniz_oxide::inflate::decompress_to_vec(&packed).unwrap(), bytes[..=most]);
+        // What daemons before version 1.1 know is for the caller to cut.
+        assert_eq!(KernelSource::spirv(&bytes).fit(96).0, LANGUAGE_SPIRV);
     }
 }

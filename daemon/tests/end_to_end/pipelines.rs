@@ -58,6 +58,43 @@ fn module() -> Vec<u8> {
     assemble(3, &text).iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
+/// Writes a sum of so many numbers, each a constant of its own, to where each invocation is.
+fn long_module(numbers: u32) -> Vec<u8> {
+    let declarations: String = (0..numbers).map(|at| format!("%n{at} = OpConstant %uint {at}\n")).collect();
+    let sums: String = (0..numbers)
+        .map(|at| {
+            let before = if at == 0 { "%0".to_owned() } else { format!("%s{}", at - 1) };
+            format!("%s{at} = OpIAdd %uint {before} %n{at}\n")
+        })
+        .collect();
+    let body = format!(
+        "%place = OpAccessChain %pword %o %0 %x
+         {sums}
+         OpStore %place %s{}
+         OpReturn",
+        numbers - 1
+    );
+    let parts = Parts { size: "1 1 1", declarations: &declarations, body: &body, ..Parts::default() };
+    assemble(3, &frame::kernel(&parts)).iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[test]
+fn a_module_that_no_message_holds_runs_and_one_beyond_all_limits_is_refused_by_its_bytes() {
+    let daemon = Daemon::start();
+    let (_vm, device) = daemon.device();
+    let numbers = 6000;
+    let mut bytes = long_module(numbers);
+    assert!(bytes.len() > 192 << 10, "{} bytes", bytes.len());
+    let kernel = device.create_kernel(&KernelSource::pipeline(&bytes, &[], 0)).unwrap();
+    let out = fill(&device, |_| 0);
+    run(&device, &kernel, 64, &[out.binding(3)], &[]).unwrap();
+    assert_eq!(words(&out), vec![(0..numbers).sum::<u32>(); 64]);
+    bytes.resize((1 << 20) + 4, 0);
+    let (status, text) = refused(device.create_kernel(&KernelSource::pipeline(&bytes, &[], 0)));
+    assert_eq!(status, Status::KernelRefused);
+    assert!(text.contains("more than 1048576 bytes"), "{text}");
+}
+
 fn constants(pairs: &[(u32, u64)]) -> Vec<Constant> {
     pairs.iter().map(|&(id, value)| Constant { id, reserved: 0, value }).collect()
 }

@@ -24,8 +24,12 @@ use std::time::Instant;
 
 use campanile_protocol::control::message::LANGUAGE_SPIRV;
 use campanile_protocol::control::message::LANGUAGE_SPIRV_PIPELINE;
+use campanile_protocol::control::message::LANGUAGE_SPIRV_PIPELINE_DEFLATED;
 use campanile_protocol::control::message::LANGUAGE_WGSL;
 use campanile_protocol::control::pipeline;
+use campanile_protocol::control::pipeline::MAX_MODULE_BYTES;
+use miniz_oxide::inflate::TINFLStatus;
+use miniz_oxide::inflate::decompress_to_vec_with_limit;
 
 use super::channel::Channel;
 use super::channel::ChannelError;
@@ -249,18 +253,68 @@ impl Compiling {
     }
 }
 
+/// The words of a module that was deflated.
+fn inflated(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    decompress_to_vec_with_limit(bytes, MAX_MODULE_BYTES as usize).map_err(|error| match error.status {
+        TINFLStatus::HasMoreOutput => format!("the module has more than {MAX_MODULE_BYTES} bytes"),
+        status => format!("the module is not deflated: {status:?}"),
+    })
+}
+
 /// What CREATE_KERNEL brought, taken apart.
 fn source(language: u32, entry: Option<String>, bytes: Vec<u8>) -> Result<Source, String> {
     let (language, bytes, fixed) = match language {
         LANGUAGE_WGSL => (Language::Wgsl, bytes, Fixed::default()),
         LANGUAGE_SPIRV => (Language::SpirV, bytes, Fixed::default()),
-        LANGUAGE_SPIRV_PIPELINE => {
+        LANGUAGE_SPIRV_PIPELINE | LANGUAGE_SPIRV_PIPELINE_DEFLATED => {
             let parts = pipeline::Parts::read(&bytes).map_err(|malformed| malformed.to_string())?;
             let constants = parts.constants().map(|constant| (constant.id, constant.value)).collect();
             let fixed = Fixed { constants, subgroup_size: parts.subgroup_size };
-            (Language::SpirV, parts.words.to_vec(), fixed)
+            let words = match language {
+                LANGUAGE_SPIRV_PIPELINE => parts.words.to_vec(),
+                _ => inflated(parts.words)?,
+            };
+            (Language::SpirV, words, fixed)
         }
         other => return Err(format!("kernel language {other} does not exist")),
     };
     Ok(Source { language, bytes, entry, fixed })
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::control::message::LANGUAGE_SPIRV_PIPELINE;
+    use campanile_protocol::control::message::LANGUAGE_SPIRV_PIPELINE_DEFLATED;
+    use campanile_protocol::control::pipeline::Constant;
+    use campanile_protocol::control::pipeline::Head;
+    use campanile_protocol::control::pipeline::MAX_MODULE_BYTES;
+    use miniz_oxide::deflate::compress_to_vec;
+    use zerocopy::IntoBytes;
+
+    use super::source;
+
+    fn pipeline(words: &[u8]) -> Vec<u8> {
+        let head = Head { subgroup_size: 8, constant_count: 1, reserved: [0; 2] };
+        [head.as_bytes(), Constant { id: 4, reserved: 0, value: 7 }.as_bytes(), words].concat()
+    }
+
+    #[test]
+    fn a_module_that_was_deflated_is_the_one_that_was_not() {
+        let words: Vec<u8> = (0..MAX_MODULE_BYTES).map(|at| (at / 1024).to_le_bytes()[0]).collect();
+        let plain = source(LANGUAGE_SPIRV_PIPELINE, None, pipeline(&words)).unwrap();
+        let deflated = pipeline(&compress_to_vec(&words, 6));
+        assert!(deflated.len() < words.len() / 10);
+        assert_eq!(source(LANGUAGE_SPIRV_PIPELINE_DEFLATED, None, deflated), Ok(plain));
+    }
+
+    #[test]
+    fn a_module_that_inflates_to_more_than_is_looked_at_or_to_nothing_is_refused() {
+        let says =
+            |words: &[u8]| source(LANGUAGE_SPIRV_PIPELINE_DEFLATED, None, pipeline(words)).unwrap_err();
+        let bomb = compress_to_vec(&vec![0; MAX_MODULE_BYTES as usize + 1], 9);
+        assert_eq!(says(&bomb), "the module has more than 1048576 bytes");
+        for cut in [&bomb[..bomb.len() / 2], &[0xff; 64], &[]] {
+            assert!(says(cut).starts_with("the module "), "{}", says(cut));
+        }
+    }
 }

@@ -1,7 +1,5 @@
 //! Why a kernel was refused, in words for the programmer of the guest.
 
-use crate::kernel::source::SOURCE_LIMIT;
-
 /// The longest diagnostic that is passed on, bytes.
 pub const DIAGNOSTIC_LIMIT: usize = 2048;
 
@@ -10,10 +8,8 @@ pub const DIAGNOSTIC_LIMIT: usize = 2048;
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum KernelError {
     /// The source is longer than anything accepted.
-    #[error(
-        "the kernel is {length} bytes long, more than {SOURCE_LIMIT}: split it or strip debug information"
-    )]
-    TooLong { length: usize },
+    #[error("the kernel is {length} bytes long, more than {limit}: split it or strip debug information")]
+    TooLong { length: usize, limit: usize },
     /// The source does not parse.
     #[error("the kernel does not parse: {0}")]
     Parse(Diagnostic),

@@ -11,7 +11,6 @@ use std::thread;
 use crate::kernel::error::Diagnostic;
 use crate::kernel::error::KernelError;
 use crate::kernel::program::Kernel;
-use crate::kernel::source::SOURCE_LIMIT;
 use crate::kernel::source::Source;
 use crate::kernel::translate::translate;
 use crate::shader::profile::Profile;
@@ -52,8 +51,9 @@ impl Sanitizer {
     /// second for the worst that the limits let through.
     pub fn sanitize(&self, source: &Source) -> Result<Kernel, KernelError> {
         // Before the copy, so that a guest cannot make us copy more than the limit.
-        if source.bytes.len() > SOURCE_LIMIT {
-            return Err(KernelError::TooLong { length: source.bytes.len() });
+        let (length, limit) = (source.bytes.len(), source.language.limit());
+        if length > limit {
+            return Err(KernelError::TooLong { length, limit });
         }
         let gone = || KernelError::NoThread(Diagnostic::new("it ended"));
         let (answer_tx, answer_rx) = mpsc::channel();

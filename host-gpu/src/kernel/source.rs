@@ -1,8 +1,9 @@
 //! What a guest sends as a kernel: a claim, only its size is checked.
 
-/// The longest source that is looked at, bytes. 128 KiB of SPIR-V is far beyond any kernel seen in practice
-/// and keeps the nesting that an attacker can reach within the sanitizer's stack.
-pub const SOURCE_LIMIT: usize = 128 * 1024;
+use campanile_protocol::control::pipeline::MAX_MODULE_BYTES;
+
+/// The longest WGSL that is looked at, bytes: it keeps the nesting that an attacker can reach within the sanitizer's stack.
+pub const WGSL_LIMIT: usize = 128 * 1024;
 
 /// What a kernel is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -13,12 +14,23 @@ pub enum Language {
     SpirV,
 }
 
+impl Language {
+    /// The longest source in it that is looked at, bytes.
+    pub const fn limit(self) -> usize {
+        match self {
+            Self::Wgsl => WGSL_LIMIT,
+            // Nothing that looks at it nests, nor takes more than linear time.
+            Self::SpirV => MAX_MODULE_BYTES as usize,
+        }
+    }
+}
+
 /// A guest's kernel as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// What `bytes` are.
     pub language: Language,
-    /// The text or words, at most [`SOURCE_LIMIT`].
+    /// The text or words, at most as many as [`Language::limit`] says.
     pub bytes: Vec<u8>,
     /// Which compute entry point is meant; `None` where the module has one only.
     pub entry: Option<String>,

@@ -215,8 +215,12 @@ pub const LANGUAGE_WGSL: u32 = 1;
 pub const LANGUAGE_SPIRV: u32 = 2;
 /// SPIR-V words behind what a pipeline fixes of them: [`super::pipeline::Head`]. Since version 1.1.
 pub const LANGUAGE_SPIRV_PIPELINE: u32 = 3;
+/// The same with words that are deflated (RFC 1951), at most [`super::pipeline::MAX_MODULE_BYTES`] of them: for modules that one message does
+/// not hold. Daemons that do not know it refuse it (NOT_SUPPORTED).
+pub const LANGUAGE_SPIRV_PIPELINE_DEFLATED: u32 = 4;
 /// Every language.
-pub const LANGUAGES: [u32; 3] = [LANGUAGE_WGSL, LANGUAGE_SPIRV, LANGUAGE_SPIRV_PIPELINE];
+pub const LANGUAGES: [u32; 4] =
+    [LANGUAGE_WGSL, LANGUAGE_SPIRV, LANGUAGE_SPIRV_PIPELINE, LANGUAGE_SPIRV_PIPELINE_DEFLATED];
 
 /// Submits a DMA buffer through the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

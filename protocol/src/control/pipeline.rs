@@ -16,6 +16,9 @@ use zerocopy::KnownLayout;
 /// Most specialisation constants of a pipeline.
 pub const MAX_CONSTANTS: u32 = 1024;
 
+/// Bytes of the longest module, once it is inflated.
+pub const MAX_MODULE_BYTES: u32 = 1 << 20;
+
 /// Opens the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -48,6 +48,9 @@ use super::workers::Workers;
 /// How long nothing is asked of a daemon before it is killed.
 const QUIET: Duration = Duration::from_millis(100);
 
+/// From one upgrade to the next: what queues wait for otherwise is seen, too.
+const BETWEEN: Duration = Duration::from_millis(300);
+
 /// How long anything may take before it counts as never.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -263,6 +266,7 @@ impl Subject {
             let threads: Vec<_> = devices.iter().zip(Work::ALL).map(run).collect();
             let upgraded = (0..rounds).try_for_each(|round| {
                 streams.go_on()?;
+                thread::sleep(BETWEEN);
                 streams.round.store(round, Ordering::Relaxed);
                 let begun = streams.begun.elapsed();
                 let done = ctl(&self.daemon.control(), "upgrade")?;

@@ -8,7 +8,7 @@ use crate::simulate::svg::Svg;
 const INK: &str = "#33414e";
 const GREY: &str = "#7a8794";
 const FAINT: &str = "#e3e8ed";
-const UPGRADE: &str = "#f3d9c9";
+const UPGRADE: &str = "#fdf0e7";
 const COLOURS: [&str; 3] = ["#1d4ed8", "#15803d", "#7c3aed"];
 const NAMES: [&str; 3] = ["user mode, empty", "kernel mode, empty", "user mode, a kernel"];
 const LEFT: f64 = 170.0;

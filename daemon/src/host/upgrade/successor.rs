@@ -213,3 +213,112 @@ impl Succession {
 fn unexpected(handed: &Handed) -> HostError {
     HostError::Upgrade(format!("the predecessor says {handed:?}, which it should not now"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use campanile_host_gpu::memory::vram::create_memfd;
+    use ciborium::Value;
+
+    use super::Changes;
+    use super::Channel;
+    use super::Handed;
+    use super::HandedVgpu;
+    use super::LIMIT;
+    use super::OLDEST;
+    use super::Succession;
+    use crate::frontend::vhost::handed::HandedShell;
+    use crate::frontend::vhost::saved::SavedRing;
+    use crate::frontend::vhost::saved::SavedShell;
+    use crate::migration::handed::Becomes;
+    use crate::migration::state;
+    use crate::vgpu::state::saved::bytes::Bytes;
+
+    fn golden(name: &str) -> Vec<u8> {
+        fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap()
+    }
+
+    /// What a daemon of format 1 handed over: the operator's changes, and a vGPU with a state of version 1.
+    fn handed() -> [Handed; 2] {
+        let made = vec!["name=made,socket=/run/made,vram=64M".to_owned()];
+        let set = vec![("a".to_owned(), vec!["weight=300".to_owned()])];
+        let shell = HandedShell {
+            shell: SavedShell {
+                features: 0x1_4000_0003,
+                config: vec![7, 8],
+                smallest_answer: 24,
+                rings: vec![SavedRing { position: 5, was_used: true, ..SavedRing::default() }],
+            },
+            protocol: 0xa40b,
+            has_asked: true,
+            is_greeted: true,
+            window: Some(true),
+            has_back_channel: false,
+            regions: Vec::new(),
+            rings: Vec::new(),
+        };
+        let (state, written) = (Bytes(golden("state-1.campanile")), [(32, vec![(1, 3)]), (16, Vec::new())]);
+        let vgpu = HandedVgpu { name: "a".to_owned(), shell, state, code: Vec::new(), written };
+        let changes = Changes { made, set, is_drained: false };
+        [Handed::Estate { changes, vgpus: 1 }, Handed::Vgpu(Box::new(vgpu))]
+    }
+
+    /// Files of messages of format 1, which are never written anew.
+    const FILES: [&str; 2] = ["handed-1-estate.cbor", "handed-1-vgpu.cbor"];
+
+    #[test]
+    fn cont_07_what_a_daemon_of_the_format_before_hands_over_arrives_whole() {
+        assert_eq!(OLDEST, 1, "else it is refused");
+        let (own, its) = UnixStream::pair().unwrap();
+        let (succession, predecessor) = (
+            Succession {
+                channel: own.into(),
+                inheritance: Arc::default(),
+                estate: std::sync::Mutex::default(),
+            },
+            Channel::from(its),
+        );
+        let [estate, vgpu] =
+            FILES.map(|name| ciborium::from_reader::<Value, _>(golden(name).as_slice()).unwrap());
+        let (stream, _front_end) = UnixStream::pair().unwrap();
+        let [vram, evicted] = [32, 16].map(|pages| create_memfd("test", pages << 12).unwrap());
+        let inode = |file: &File| std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
+        let inodes = [&vram, &evicted].map(inode);
+        predecessor.send(&estate, &[], LIMIT).unwrap();
+        predecessor.send(&vgpu, &[stream.as_fd(), vram.as_fd(), evicted.as_fd()], LIMIT).unwrap();
+        succession.receive(|_, _| Vec::new()).unwrap();
+        let [Handed::Estate { changes, .. }, Handed::Vgpu(expected)] = handed() else { unreachable!() };
+        assert_eq!(succession.changed(), changes);
+        assert!(succession.inheritance.is_whole("a"));
+        let taken = succession.inheritance.take("a").unwrap();
+        assert_eq!(taken.connection.handed.shell, expected.shell);
+        let Becomes::Whole(state) = &taken.device.state else { panic!("it has no state") };
+        assert_eq!(state::decode(state).unwrap(), state::decode(&expected.state.0).unwrap());
+        assert_eq!(taken.device.files.each_ref().map(inode), inodes);
+        let written = taken.device.written.map(|set| (set.pages(), set.count()));
+        assert_eq!(written, [(32, 2), (16, 0)]);
+    }
+
+    #[test]
+    fn cont_07_messages_of_the_format_before_are_what_they_were() {
+        for (name, handed) in FILES.into_iter().zip(handed()) {
+            let mut now = Vec::new();
+            ciborium::into_writer(&handed, &mut now).unwrap();
+            if std::env::var_os("CAMPANILE_WRITE_GOLDEN").is_some() {
+                fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name), &now)
+                    .unwrap();
+            }
+            assert_eq!(
+                ciborium::from_reader::<Handed, _>(golden(name).as_slice()).unwrap(),
+                handed,
+                "{name}"
+            );
+        }
+    }
+}

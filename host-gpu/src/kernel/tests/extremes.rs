@@ -8,13 +8,13 @@ use naga::valid::ValidationFlags;
 use naga::valid::Validator;
 
 use crate::kernel::sanitizer::sanitize;
-use crate::kernel::source::SOURCE_LIMIT;
 use crate::kernel::source::Source;
+use crate::kernel::source::WGSL_LIMIT;
 use crate::kernel::tests::samples::doing;
 
 /// As many `unit` as fit.
 fn full_of(unit: &str) -> String {
-    unit.repeat((SOURCE_LIMIT - 512) / unit.len())
+    unit.repeat((WGSL_LIMIT - 512) / unit.len())
 }
 
 /// Numbered lines until the source is full.
@@ -110,7 +110,7 @@ fn nested_ifs_in_spirv(levels: usize) -> Vec<u8> {
 #[test]
 fn the_deepest_spirv_that_fits_does_not_exhaust_the_stack() {
     let mut levels = 100;
-    while nested_ifs_in_spirv(levels + 200).len() <= SOURCE_LIMIT {
+    while nested_ifs_in_spirv(levels + 200).len() <= WGSL_LIMIT {
         levels += 200;
     }
     let bytes = nested_ifs_in_spirv(levels);

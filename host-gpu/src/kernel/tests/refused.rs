@@ -1,7 +1,7 @@
 use crate::kernel::error::DIAGNOSTIC_LIMIT;
 use crate::kernel::error::KernelError;
 use crate::kernel::sanitizer::sanitize;
-use crate::kernel::source::SOURCE_LIMIT;
+use crate::kernel::source::Language;
 use crate::kernel::source::Source;
 use crate::kernel::tests::samples;
 use crate::kernel::tests::samples::doing;
@@ -30,9 +30,12 @@ fn random_bytes_are_not_spirv() {
 
 #[test]
 fn a_source_beyond_the_limit_is_not_looked_at() {
-    let bytes = vec![b' '; SOURCE_LIMIT + 1];
-    let answer = sanitize(&Source { bytes, ..Source::wgsl("") });
-    assert_eq!(answer.map(|_| ()), Err(KernelError::TooLong { length: SOURCE_LIMIT + 1 }));
+    for source in [Source::wgsl(""), Source::spirv(Vec::new())] {
+        let limit = source.language.limit();
+        let answer = sanitize(&Source { bytes: vec![b' '; limit + 1], ..source });
+        assert_eq!(answer.map(|_| ()), Err(KernelError::TooLong { length: limit + 1, limit }));
+    }
+    assert!(Language::Wgsl.limit() < Language::SpirV.limit(), "a parser that nests reads it");
 }
 
 #[test]
