@@ -92,7 +92,7 @@ impl Handler {
                 Ok(json!({ "now_ns": clock::nanoseconds(now), "vgpus": each.collect::<Vec<_>>() }))
             }
             #[cfg(debug_assertions)]
-            Verb::Fault { vgpu, fault } => self.command(vgpu, Order::Fault(*fault)),
+            Verb::Fault { vgpu, fault } => self.command(vgpu, Order::Fault((*fault).into())),
             Verb::Reset { vgpu, node } => self.command(vgpu, Order::ResetEngine(node.map(|name| name.0))),
             Verb::Notify { vgpu, node, mode } => {
                 let switch = &self.vgpu(vgpu)?.notify;

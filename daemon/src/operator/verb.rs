@@ -15,6 +15,8 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::migration::channel::address::Peer;
+#[cfg(debug_assertions)]
+use crate::vgpu::control::orders::Fault;
 
 /// A node by the name that people use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -95,6 +97,16 @@ pub enum FaultName {
     Panic,
     /// No memory is left to the process; it is to have a limit.
     Memory,
+}
+
+#[cfg(debug_assertions)]
+impl From<FaultName> for Fault {
+    fn from(name: FaultName) -> Self {
+        match name {
+            FaultName::Panic => Self::Panic,
+            FaultName::Memory => Self::Memory,
+        }
+    }
 }
 
 /// Milliseconds that guest processes have for their part of a detach.

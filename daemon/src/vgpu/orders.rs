@@ -1,13 +1,13 @@
 //! What the operator asks of a vGPU, done.
 
 use super::session::Session;
-#[cfg(debug_assertions)]
-use crate::operator::verb::FaultName;
 use crate::vgpu::control::answers::as_answer;
 use crate::vgpu::control::answers::describe;
 use crate::vgpu::control::answers::engines_that_hear;
 use crate::vgpu::control::history::history;
 use crate::vgpu::control::orders::Answer;
+#[cfg(debug_assertions)]
+use crate::vgpu::control::orders::Fault;
 use crate::vgpu::control::orders::Order;
 #[cfg(debug_assertions)]
 use crate::vgpu::control::orders::OrderError;
@@ -43,13 +43,13 @@ fn tune(session: &mut Session, tuning: Tuning) -> Answer {
 /// Fails, as the operator wants it.
 #[cfg(debug_assertions)]
 #[expect(clippy::panic, reason = "that is what it is for")]
-fn fail(fault: FaultName) -> Answer {
+fn fail(fault: Fault) -> Answer {
     match fault {
-        FaultName::Panic => panic!("the operator asked for it"),
-        FaultName::Memory if getrlimit(Resource::Data).current.is_none() => {
+        Fault::Panic => panic!("the operator asked for it"),
+        Fault::Memory if getrlimit(Resource::Data).current.is_none() => {
             Err(OrderError::Refused("its process has no limit of memory".to_owned()))
         }
-        FaultName::Memory => {
+        Fault::Memory => {
             let mut all = Vec::new();
             loop {
                 all.push(vec![1u8; 1 << 20]);

@@ -55,9 +55,12 @@ fn line(waits: &[(Duration, Duration)], foot: f64, end: f64) -> Vec<(f64, f64)> 
     let mut longest = vec![None::<Duration>; POINTS];
     for (at, waited) in waits {
         // A wait fills all of its time: nothing else was done then.
-        let place = |at: Duration| ((at.as_secs_f64() / end * POINTS as f64) as usize).min(POINTS - 1);
-        for slot in &mut longest[place(at.saturating_sub(*waited))..=place(*at)] {
-            *slot = (*slot).max(Some(*waited));
+        let from = (at.saturating_sub(*waited).as_secs_f64() / end * POINTS as f64).floor();
+        let to = at.as_secs_f64() / end * POINTS as f64;
+        for (place, slot) in longest.iter_mut().enumerate() {
+            if (from..=to).contains(&(place as f64)) {
+                *slot = (*slot).max(Some(*waited));
+            }
         }
     }
     let x = |slot: usize| LEFT + slot as f64 / POINTS as f64 * WIDTH;

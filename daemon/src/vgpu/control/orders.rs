@@ -25,11 +25,19 @@ use campanile_host_gpu::event::Event;
 use serde_json::Value;
 
 use super::tuning::Tuning;
-#[cfg(debug_assertions)]
-use crate::operator::verb::FaultName;
 
 /// Orders that may wait for one vGPU's thread.
 const MAX_WAITING: usize = 16;
+
+/// How a vGPU's process is to fail.
+#[cfg(debug_assertions)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Its thread panics.
+    Panic,
+    /// It asks for more memory than it may have.
+    Memory,
+}
 
 /// An order to one vGPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +64,7 @@ pub enum Order {
     Tune(Tuning),
     /// Fail. Not in a release build.
     #[cfg(debug_assertions)]
-    Fault(FaultName),
+    Fault(Fault),
 }
 
 /// Why an order was not carried out.
