@@ -14,6 +14,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
@@ -54,9 +55,8 @@ fn name(vgpu: &str, role: &str) -> Option<String> {
 /// # Errors
 /// The store has gone, or the name of the vGPU is too long for it.
 pub fn put(vgpu: &str, role: &str, file: BorrowedFd<'_>) -> io::Result<()> {
-    remove(vgpu, role)?;
     let name = name(vgpu, role).ok_or(io::ErrorKind::InvalidFilename)?;
-    send(&format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}"), Some(file))
+    service_manager::socket().map_or(Ok(()), |store| set(store, &name, Some(file)))
 }
 
 /// Takes a descriptor out, if one has this name.
@@ -69,7 +69,19 @@ pub fn remove(vgpu: &str, role: &str) -> io::Result<()> {
 }
 
 fn send(words: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let Some(store) = service_manager::socket() else { return Ok(()) };
+    service_manager::socket().map_or(Ok(()), |store| tell(store, words, file))
+}
+
+/// Has a store have this descriptor under this name, which this program has made, or none.
+///
+/// # Errors
+/// It has gone, or does not take it at once where it is not waited for.
+pub(crate) fn set(store: &UnixDatagram, name: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    tell(store, &format!("FDSTOREREMOVE=1\nFDNAME={name}"), None)?;
+    file.map_or(Ok(()), |file| tell(store, &format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}"), Some(file)))
+}
+
+fn tell(store: &UnixDatagram, words: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
@@ -91,12 +103,23 @@ pub fn deliver(files: impl IntoIterator<Item = (String, OwnedFd)>) {
     DELIVERED.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
 }
 
-/// Takes what was delivered of a vGPU, by role.
-pub fn take(vgpu: &str) -> BTreeMap<String, OwnedFd> {
+/// Takes what was delivered of a vGPU, by name.
+pub fn take_named(vgpu: &str) -> BTreeMap<String, OwnedFd> {
     let Some(prefix) = name(vgpu, "") else { return BTreeMap::new() };
     let mut delivered = DELIVERED.lock().unwrap_or_else(PoisonError::into_inner);
-    let of_it = delivered.extract_if(.., |name, _| name.starts_with(&prefix));
-    of_it.map(|(name, file)| (name[prefix.len()..].to_owned(), file)).collect()
+    delivered.extract_if(.., |name, _| name.starts_with(&prefix)).collect()
+}
+
+/// The same, by role.
+pub fn take(vgpu: &str) -> BTreeMap<String, OwnedFd> {
+    let length = name(vgpu, "").unwrap_or_default().len();
+    let named = take_named(vgpu).into_iter();
+    named.map(|(name, file)| (name[length..].to_owned(), file)).collect()
+}
+
+/// Whether what has this name is of a vGPU, and not of all that a daemon serves.
+pub(crate) fn is_of_a_vgpu(name: &str) -> bool {
+    name.strip_prefix(service_manager::STORED).is_some_and(|rest| !rest.starts_with('.'))
 }
 
 /// Takes one of them.

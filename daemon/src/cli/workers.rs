@@ -35,11 +35,8 @@ pub(super) fn run(line: Vec<OsString>, configured: &Configured, folder: &Path) -
     service_manager::take_sockets()?;
     let handed = service_manager::check_claimed();
     handed.context("--workers: workers make their own sockets; leave this one out of the units")?;
-    // What a daemon for all has left, in whose place this process was started: its VMs see that it has ended.
+    // What workers have left that were killed with all else, or a daemon for all.
     fd_store::deliver(service_manager::take_stored());
-    for name in fd_store::drop_others() {
-        log::warn!("descriptor store: {name}: of a daemon without workers; closed");
-    }
     let program = env::current_exe().context("finding this program")?;
     descriptors::close_all_on_exec().context("keeping descriptors from workers (Linux 5.11 or newer)")?;
     let arguments = &configured.arguments;

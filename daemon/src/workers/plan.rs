@@ -1,5 +1,6 @@
 //! Which processes are started, and with which command lines.
 
+use std::env;
 use std::ffi::OsString;
 use std::path::Path;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use rustix::process::Uid;
 
 use super::folder::Folder;
 use crate::host::heartbeat;
+use crate::service_manager::STORE_BEHIND;
 
 /// How long a schedule may give no sign of life, where the environment does not say it.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -48,6 +50,9 @@ impl Plan {
         if let Some(spec) = made {
             command.args(self.config.iter().flat_map(|file| ["--config".as_ref(), file.as_os_str()]));
             command.arg("--vgpu").arg(spec);
+        }
+        if let Some(store) = env::var_os("NOTIFY_SOCKET") {
+            command.env(STORE_BEHIND, store);
         }
         prepared(command, &self.folder.notify(vgpu))
     }

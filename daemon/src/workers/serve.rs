@@ -26,6 +26,7 @@ use crate::confine::confiner::Confiner;
 use crate::confine::roles::Peering;
 use crate::confine::roles::Reach;
 use crate::confine::roles::Setting;
+use crate::fd_store;
 use crate::file_lock::FileLock;
 use crate::host::doors::Doors;
 use crate::host::error::HostError;
@@ -91,6 +92,9 @@ pub fn serve(plan: Plan, options: &HostOptions, source: Arc<dyn Source>) -> Resu
     };
     let count = known.len();
     let supervisor = Supervisor::start(plan, (specs, kept), board, inbox).map_err(WorkersError::Start)?;
+    for name in fd_store::drop_others() {
+        log::warn!("descriptor store: {name}: of no worker; closed");
+    }
     let switchboard = Arc::new(Switchboard::new(wiring, options.clone(), known));
     let console: Arc<dyn Console> = Arc::clone(&switchboard) as _;
     // The desk asks for them, and nothing else reaches out.

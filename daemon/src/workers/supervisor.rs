@@ -7,9 +7,11 @@
 //!   killed: all go on; the next process finds them
 //! ```
 
+use std::collections::BTreeMap;
 use std::io;
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
@@ -36,6 +38,7 @@ use super::orders::Order;
 use super::orders::Outcome;
 use super::plan::Plan;
 use super::plan::silence;
+use super::process::Process;
 use super::service::Fate;
 use super::service::Found;
 use super::service::Pauses;
@@ -43,8 +46,11 @@ use super::service::Phase;
 use super::service::Service;
 use super::worker;
 use super::worker::Worker;
+use crate::fd_store;
 use crate::host::heartbeat;
+use crate::host::keeper::keep::hand_to;
 use crate::service_manager;
+use crate::service_manager::HAS_STORE;
 
 /// A vGPU, and the words in which the operator has made it, if he has.
 pub type Spec = (String, Option<String>);
@@ -445,12 +451,32 @@ impl Supervisor {
         }
         self.has_found |= found.is_some();
         let notify = Notify::open(&folder.notify(&vgpu))?;
+        let stored = fd_store::take_named(&vgpu);
+        let found = match found {
+            // It has all of that itself.
+            Some(found) => Some(found),
+            None if stored.is_empty() => None,
+            None => Some(start_with(self.plan.worker(&vgpu, made), &stored)?),
+        };
         let service = Service::begin((command, Pauses::OF_ONE), notify, found)?;
         let worker = Worker { vgpu, service, outcomes: Vec::new() };
         worker.show(&self.board);
         self.workers.push(worker);
         self.workers.last_mut().ok_or_else(|| io::Error::other("it is there"))
     }
+}
+
+/// Starts a keeper with what the service manager has of its vGPU: all that served it was killed.
+fn start_with(mut keeper: Command, stored: &BTreeMap<String, OwnedFd>) -> io::Result<Found> {
+    let (own, its) = UnixStream::pair()?;
+    let process = Process::start(keeper.env(HAS_STORE, "1").stdin(OwnedFd::from(its)))?;
+    // Closed here, so that its end is seen.
+    drop(keeper);
+    if let Err(error) = hand_to(own, stored) {
+        // Why it has ended is seen when it is waited for.
+        log::warn!("process {}: what is stored of its vGPU: {error}", process.pid().as_raw_nonzero());
+    }
+    Ok(Found { process, serves: false, silence: None })
 }
 
 /// Whether a program says what it is as this one does.

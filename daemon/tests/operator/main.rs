@@ -10,6 +10,7 @@ mod config;
 mod drain;
 mod kept_code;
 mod killed;
+mod manager;
 mod metrics;
 mod places;
 mod preemptions;

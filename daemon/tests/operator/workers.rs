@@ -25,6 +25,7 @@ use crate::killed::Program;
 use crate::killed::fill;
 use crate::killed::occupy;
 use crate::killed::table;
+use crate::manager::Manager;
 use crate::metrics::scrape;
 use crate::served::Folder;
 use crate::served::QUIET;
@@ -136,6 +137,13 @@ fn processes(folder: &Folder) -> BTreeSet<i32> {
 
 impl Drop for Workers {
     fn drop(&mut self) {
+        self.kill_all();
+    }
+}
+
+impl Workers {
+    /// Kills all processes.
+    fn kill_all(&mut self) {
         // The one that starts others again goes first, and then keepers.
         self.served.kill();
         until("the end of all", || {
@@ -236,6 +244,39 @@ fn cont_22_workers_go_on_without_what_started_them_and_the_next_one_finds_and_en
     assert_eq!(workers.processes(), BTreeSet::new());
     workers.served.start_again();
     assert_eq!(workers.all().len(), 2, "what the operator made is gone with all the rest");
+}
+
+#[test]
+fn cont_12_vms_go_on_where_all_processes_are_killed_at_once_under_a_service_manager() {
+    let manager = Manager::start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env("NOTIFY_SOCKET", manager.address());
+    let mut workers = Workers::by(command, &two());
+    let vms = ["a", "b"].map(|name| connect(&workers.served, name));
+    let devices = vms.each_ref().map(|vm| Device::open(vm.open("test").unwrap()).unwrap());
+    for device in &devices {
+        fill(device, 1, true).unwrap();
+    }
+    for _ in 0..2 {
+        // The last of each by its name.
+        until("all that is stored", || {
+            ["a", "b"].iter().all(|vgpu| manager.names().contains(&format!("campanile.{vgpu}.words")))
+        });
+        workers.kill_all();
+        let folder = std::mem::replace(&mut workers.served.folder, Folder::with(""));
+        workers.served = Served::run(folder, manager.restart(), &[], Stdio::inherit());
+        until("both workers", || workers.all().len() == 2);
+        for (vm, device) in vms.iter().zip(&devices) {
+            assert!(vm.is_connected());
+            // It has gone on, or is lost: a new one works then.
+            if fill(device, 2, true).is_err() {
+                fill(&Device::open(vm.open("test").unwrap()).unwrap(), 2, true).unwrap();
+            }
+        }
+    }
+    // What goes on is stored as ever, and what ends is not any more.
+    drop((devices, vms));
+    until("the end of what is stored", || !manager.names().iter().any(|name| name.ends_with(".connection")));
 }
 
 #[test]
@@ -615,17 +656,17 @@ fn the_first_worker_asks_the_machine_what_it_can_do_and_the_others_know_it_then(
 }
 
 #[test]
-fn what_a_daemon_for_all_has_left_with_the_service_manager_is_closed() {
+fn what_the_service_manager_has_of_no_worker_is_closed_and_what_is_not_whole_is_refused_by_the_worker() {
     let folder = Folder::with(&format!("{QUIET}{WORKERS}{}", table("a", "")));
     let log = folder.file("log");
     let mut command = Command::new("sh");
-    let hand_over =
-        "exec 3</dev/zero; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=campanile.a.log exec \"$0\" \"$@\"";
+    let hand_over = "exec 3</dev/zero 4</dev/zero; LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=campanile.a.log:campanile.gone.log exec \"$0\" \"$@\"";
     command.args(["-c", hand_over, env!("CARGO_BIN_EXE_campanile")]);
     let served = Served::run(folder, command, &[], fs::File::create(&log).unwrap().into());
     let workers = Workers { served };
     let said = fs::read_to_string(log).unwrap();
-    assert!(said.contains("campanile.a.log: of a daemon without workers; closed"), "{said}");
+    assert!(said.contains("descriptor store: campanile.gone.log: of no worker; closed"), "{said}");
+    assert!(said.contains("vGPU a: its VM loses the device"), "{said}");
     let open = fs::read_dir(format!("/proc/{}/fd", workers.served.pid())).unwrap();
     let files: Vec<_> = open.filter_map(|file| fs::read_link(file.unwrap().path()).ok()).collect();
     assert!(files.iter().all(|file| file.to_str() != Some("/dev/zero")), "{files:?}");

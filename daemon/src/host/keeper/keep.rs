@@ -1,10 +1,13 @@
 //! A keeper, and how a daemon takes what its keeper has kept.
 
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +36,7 @@ use super::store::Store;
 use crate::fd_store;
 use crate::host::heartbeat;
 use crate::host::upgrade::channel::Channel;
+use crate::service_manager::HAS_STORE;
 
 /// Daemons that may be killed within [`WITHIN`].
 const MOST: usize = 5;
@@ -42,6 +46,9 @@ const WITHIN: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long one may take until it serves: as systemd's DefaultTimeoutStartSec.
 const START: Duration = Duration::from_secs(90);
+
+/// How long a store that does not take more is left alone.
+const REST: Duration = Duration::from_millis(20);
 
 /// Whether this process has a keeper.
 pub fn is_kept() -> bool {
@@ -64,6 +71,25 @@ pub fn receive() -> io::Result<()> {
     }
     fd_store::deliver(names.into_iter().zip(files));
     Ok(())
+}
+
+/// What the service manager had of a vGPU, where what has started this keeper hands it over.
+fn handed() -> io::Result<Vec<(String, OwnedFd)>> {
+    if env::var_os(HAS_STORE).is_none() {
+        return Ok(Vec::new());
+    }
+    let (names, files) = Channel::of_stdin()?.receive::<Vec<String>>(LIMIT)?;
+    Ok(names.into_iter().zip(files).collect())
+}
+
+/// Hands a keeper what the service manager has of its vGPU, over its standard input.
+///
+/// # Errors
+/// It has ended, or does not read.
+pub(crate) fn hand_to(keeper: UnixStream, stored: &BTreeMap<String, OwnedFd>) -> io::Result<()> {
+    let names: Vec<&str> = stored.keys().map(String::as_str).collect();
+    let files: Vec<BorrowedFd<'_>> = stored.values().map(AsFd::as_fd).collect();
+    Channel::from(keeper).send(&names, &files, LIMIT)
 }
 
 /// Has this process end when its keeper is killed, until it serves: none is left that no keeper and no operator knows of. To be said
@@ -146,7 +172,8 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
         Ok::<_, io::Error>(own)
     };
     let (children, terminate, interrupt) = (signals(SIGCHLD)?, signals(SIGTERM)?, signals(SIGINT)?);
-    let store = Store::open()?;
+    let mut store = Store::open()?;
+    store.begin_with(handed()?);
     let silence = heartbeat::silence().unwrap_or(SILENCE);
     let program = env::current_exe()?;
     let daemon = Daemon::new(process::spawn(&program, &line, &store, silence)?);
@@ -154,9 +181,11 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
     let has_served = false;
     let mut keeper = Keeper { program, line, store, daemon, has_served, killed, is_ending: false, silence };
     loop {
+        let is_owed = keeper.store.pass_down();
         let fds = [keeper.store.socket(), children.as_fd(), terminate.as_fd(), interrupt.as_fd()];
         let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let timeout = Timespec::try_from(keeper.timeout()).ok();
+        let timeout = if is_owed { keeper.timeout().min(REST) } else { keeper.timeout() };
+        let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Err(rustix::io::Errno::INTR) => continue,
             polled => polled?,

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
 use std::ffi::OsString;
@@ -22,8 +23,10 @@ use rustix::net::recvmsg;
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::process::Pid;
 
+use crate::fd_store;
 use crate::sd_notify;
 use crate::sd_notify::Message;
+use crate::service_manager::STORE_BEHIND;
 
 /// Descriptors kept at the most; 16 for each of 256 vGPUs. What comes beyond it is closed.
 const MOST: usize = 4096;
@@ -41,6 +44,14 @@ pub(super) enum Said {
     Other,
 }
 
+/// A store that outlives this process: that of the service manager.
+#[derive(Debug)]
+struct Behind {
+    address: OsString,
+    /// Names of what it has not been told yet.
+    owed: BTreeSet<String>,
+}
+
 /// The store.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -53,6 +64,7 @@ pub(super) struct Store {
     files: BTreeMap<String, OwnedFd>,
     /// How many of them there may be.
     most: usize,
+    behind: Option<Behind>,
 }
 
 impl Store {
@@ -68,7 +80,46 @@ impl Store {
         socket.set_nonblocking(true)?;
         set_socket_passcred(&socket, true)?;
         let outer = env::var_os("NOTIFY_SOCKET");
-        Ok(Self { socket, name, outer, is_deaf: Cell::new(false), files: BTreeMap::new(), most: MOST })
+        let behind = env::var_os(STORE_BEHIND).map(|address| Behind { address, owed: BTreeSet::new() });
+        Ok(Self {
+            socket,
+            name,
+            outer,
+            is_deaf: Cell::new(false),
+            files: BTreeMap::new(),
+            most: MOST,
+            behind,
+        })
+    }
+
+    /// Begins with what the store behind this one has.
+    pub(super) fn begin_with(&mut self, files: impl IntoIterator<Item = (String, OwnedFd)>) {
+        self.files.extend(files);
+    }
+
+    /// Tells the store behind this one what it does not know, as far as it takes that at once. Whether there is more.
+    pub(super) fn pass_down(&mut self) -> bool {
+        let Some(Behind { address, owed }) = &mut self.behind else { return false };
+        if owed.is_empty() {
+            return false;
+        }
+        let told = crate::service_manager::connect(address).and_then(|store| {
+            // This process has a daemon to look after.
+            store.set_nonblocking(true)?;
+            while let Some(name) = owed.first() {
+                fd_store::set(&store, name, self.files.get(name).map(AsFd::as_fd))?;
+                owed.pop_first();
+            }
+            Ok(())
+        });
+        told.is_err()
+    }
+
+    /// What has this name is another, or gone.
+    fn owe(&mut self, name: String) {
+        if let Some(behind) = self.behind.as_mut().filter(|_| fd_store::is_of_a_vgpu(&name)) {
+            behind.owed.insert(name);
+        }
     }
 
     /// As `NOTIFY_SOCKET` has it.
@@ -126,13 +177,17 @@ impl Store {
                     Some(_) if self.files.len() >= self.most && !self.files.contains_key(&name) => {
                         log::warn!("keeper: {name}: more than {} descriptors; it is not kept", self.most);
                     }
-                    Some(file) => drop(self.files.insert(name, file)),
+                    Some(file) => {
+                        self.files.insert(name.clone(), file);
+                        self.owe(name);
+                    }
                     None => log::warn!("keeper: {name}: no descriptor came with it"),
                 }
                 Said::Kept
             }
             Message::Drop(name) => {
                 self.files.remove(&name);
+                self.owe(name);
                 Said::Kept
             }
             // The service of its manager is this process.
