@@ -1,9 +1,10 @@
-//! Formats and what else is asked of a physical device that has no images: some are there for texel buffers, none for images. Where
-//! graphics are claimed, formats of depth and stencil may be attachments, which Dawn needs one of; nothing draws to them.
+//! Formats and what else is asked of a physical device: formats of texel buffers, and of images that kernels read and write. Where graphics
+//! are claimed, formats of depth and stencil may be attachments, which Dawn needs one of; nothing draws to them.
 
 use ash::vk;
 
 use crate::abi;
+use crate::image::support;
 use crate::physical::PhysicalDevice;
 use crate::texels;
 
@@ -18,8 +19,13 @@ fn properties(physical: vk::PhysicalDevice, format: vk::Format) -> vk::FormatPro
         let optimal_tiling_features = vk::FormatFeatureFlags2::DEPTH_STENCIL_ATTACHMENT;
         return vk::FormatProperties3 { optimal_tiling_features, ..Default::default() };
     }
-    let buffer_features = texels::features(physical, format);
-    vk::FormatProperties3 { buffer_features, ..Default::default() }
+    let (images, buffers) = (support::features(physical, format), texels::features(physical, format));
+    vk::FormatProperties3 {
+        linear_tiling_features: images,
+        optimal_tiling_features: images,
+        buffer_features: buffers,
+        ..Default::default()
+    }
 }
 
 /// The same without what came later: the first bits are those of the flags of Vulkan 1.0.
@@ -62,28 +68,40 @@ pub(crate) extern "system" fn get2(
 }
 
 pub(crate) extern "system" fn of_images(
-    _physical: vk::PhysicalDevice,
-    _format: vk::Format,
-    _kind: vk::ImageType,
-    _tiling: vk::ImageTiling,
-    _usage: vk::ImageUsageFlags,
-    _flags: vk::ImageCreateFlags,
+    physical: vk::PhysicalDevice,
+    format: vk::Format,
+    kind: vk::ImageType,
+    tiling: vk::ImageTiling,
+    usage: vk::ImageUsageFlags,
+    flags: vk::ImageCreateFlags,
     out: *mut vk::ImageFormatProperties,
 ) -> vk::Result {
     abi::command("vkGetPhysicalDeviceImageFormatProperties", || {
-        abi::write(out, vk::ImageFormatProperties::default());
-        Err(vk::Result::ERROR_FORMAT_NOT_SUPPORTED)
+        let info = vk::PhysicalDeviceImageFormatInfo2 { format, ty: kind, tiling, usage, flags, ..Default::default() };
+        let found = support::properties(PhysicalDevice::of(physical), &info);
+        abi::write(out, found.unwrap_or_default());
+        found.map(|_| ()).ok_or(vk::Result::ERROR_FORMAT_NOT_SUPPORTED)
     })
 }
 
 pub(crate) extern "system" fn of_images2(
-    _physical: vk::PhysicalDevice,
-    _info: *const vk::PhysicalDeviceImageFormatInfo2<'_>,
+    physical: vk::PhysicalDevice,
+    info: *const vk::PhysicalDeviceImageFormatInfo2<'_>,
     out: *mut vk::ImageFormatProperties2<'_>,
 ) -> vk::Result {
     abi::command("vkGetPhysicalDeviceImageFormatProperties2", || {
-        abi::filled(out).image_format_properties = vk::ImageFormatProperties::default();
-        Err(vk::Result::ERROR_FORMAT_NOT_SUPPORTED)
+        let (info, out) = (abi::read(info), abi::filled(out));
+        // No memory of another driver's is imported, and none is exported.
+        let is_foreign = abi::chained::<vk::PhysicalDeviceExternalImageFormatInfo<'_>>(info.p_next)
+            .is_some_and(|external| !external.handle_type.is_empty());
+        let found = support::properties(PhysicalDevice::of(physical), info).filter(|_| !is_foreign);
+        out.image_format_properties = found.unwrap_or_default();
+        for structure in abi::chain(out.p_next) {
+            if let Some(external) = abi::as_type::<vk::ExternalImageFormatProperties<'_>>(structure) {
+                external.external_memory_properties = vk::ExternalMemoryProperties::default();
+            }
+        }
+        found.map(|_| ()).ok_or(vk::Result::ERROR_FORMAT_NOT_SUPPORTED)
     })
 }
 

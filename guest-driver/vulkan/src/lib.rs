@@ -38,6 +38,7 @@ mod image;
 mod instance;
 mod kernels;
 pub mod loader;
+mod lower;
 mod machine;
 mod memory;
 mod numbers;

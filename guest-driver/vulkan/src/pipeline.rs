@@ -15,6 +15,8 @@ use crate::descriptor::layout::PipelineLayout;
 use crate::device::Core;
 use crate::device::Device;
 use crate::kernels::KernelKey;
+use crate::lower::records::Images;
+use crate::numbers::Names;
 use crate::report::report;
 use crate::shader;
 use crate::shader::Module;
@@ -25,8 +27,12 @@ use crate::shader::Use;
 pub(crate) struct Pipeline {
     /// The kernel.
     pub(crate) kernel: Arc<Kernel>,
-    /// The bindings of it, by set and number; each with as many buffers as it has.
+    /// The bindings of it, by set and number; each with as many buffers as it has. Not the records of its images.
     pub(crate) uses: Vec<Use>,
+    /// The images that it may use, where it reads their records.
+    pub(crate) images: Option<Arc<Images>>,
+    /// What the program calls its bindings.
+    pub(crate) names: Names,
 }
 
 /// A pipeline cache. Compiled kernels stay on the host; what is here is a header that says whose it is.
@@ -61,7 +67,7 @@ impl Pipeline {
         let stage = &info.stage;
         let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
             .map(|info| Module::of(abi::items(info.p_code.cast::<u8>(), info.code_size)));
-        let Module { bytes, names } = inline.as_ref().unwrap_or_else(|| abi::get::<Module>(stage.module));
+        let Module { bytes, names, images } = inline.as_ref().unwrap_or_else(|| abi::get::<Module>(stage.module));
         let required =
             abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
         let wants_full = stage.flags.contains(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
@@ -84,7 +90,11 @@ impl Pipeline {
             binding: names.get(&(found.set, found.slot)).copied().unwrap_or(found.binding),
             ..found
         };
-        let uses: Vec<Use> = found.into_iter().map(|found| Self::sized(layout, named(found))).collect();
+        let place = images.as_ref().map(|images| images.place);
+        let is_records = |found: &Use| place == Some((found.set, found.slot));
+        let reads_records = found.iter().any(is_records);
+        let own = found.into_iter().filter(|found| !is_records(found));
+        let uses: Vec<Use> = own.map(|found| Self::sized(layout, named(found))).collect();
         let compiled = core.kernels.compiled(&key);
         let is_hit = compiled.is_some();
         let kernel = match compiled {
@@ -94,7 +104,8 @@ impl Pipeline {
             }
             None => core.kernels.compile(key)?,
         };
-        let descriptors: u32 = uses.iter().filter_map(|found| found.count).sum();
+        let descriptors: u32 =
+            uses.iter().filter_map(|found| found.count).chain(reads_records.then_some(1)).sum();
         if descriptors != kernel.binding_count() {
             report!(
                 "vkCreateComputePipelines: {descriptors} buffers found, {} wanted",
@@ -102,7 +113,8 @@ impl Pipeline {
             );
             return Err(vk::Result::ERROR_UNKNOWN);
         }
-        Ok((Self { kernel, uses }, is_hit))
+        let images = images.clone().filter(|_| reads_records);
+        Ok((Self { kernel, uses, images, names: names.clone() }, is_hit))
     }
 
     /// A use with a count: that of the layout where the module leaves it open.

@@ -8,6 +8,7 @@ use campanile_protocol::profile::Profile;
 
 use crate::abi;
 use crate::graphics;
+use crate::image::support;
 use crate::instance::API_VERSION;
 use crate::physical::PhysicalDevice;
 
@@ -48,14 +49,19 @@ fn stored(profile: &Profile) -> u32 {
     profile.storage_texels.max(4)
 }
 
+/// The sampler limits of a kernel, and of a set: samplers are words in memory.
+const SAMPLERS: u32 = 16;
+const SET_SAMPLERS: u32 = 96;
+
 fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
     let single = vk::SampleCountFlags::TYPE_1;
+    let [flat, deep] = support::sides(profile);
     vk::PhysicalDeviceLimits {
-        max_image_dimension1_d: 4096,
-        max_image_dimension2_d: 4096,
-        max_image_dimension3_d: 256,
-        max_image_dimension_cube: 4096,
-        max_image_array_layers: 256,
+        max_image_dimension1_d: flat,
+        max_image_dimension2_d: flat,
+        max_image_dimension3_d: deep,
+        max_image_dimension_cube: flat,
+        max_image_array_layers: support::LAYERS,
         max_texel_buffer_elements: profile.texel_elements.max(65536),
         max_uniform_buffer_range: narrow(profile.uniform_range),
         max_storage_buffer_range: narrow(profile.storage_range),
@@ -64,14 +70,14 @@ fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
         max_sampler_allocation_count: 4000,
         buffer_image_granularity: 4096,
         max_bound_descriptor_sets: profile.sets,
-        max_per_stage_descriptor_samplers: 16,
+        max_per_stage_descriptor_samplers: SAMPLERS,
         max_per_stage_descriptor_uniform_buffers: profile.uniform_buffers,
         max_per_stage_descriptor_storage_buffers: profile.storage_buffers,
         max_per_stage_descriptor_sampled_images: sampled(profile),
         max_per_stage_descriptor_storage_images: stored(profile),
         max_per_stage_descriptor_input_attachments: 4,
         max_per_stage_resources: profile.buffers,
-        max_descriptor_set_samplers: 96,
+        max_descriptor_set_samplers: SET_SAMPLERS,
         max_descriptor_set_uniform_buffers: profile.uniform_buffers,
         max_descriptor_set_uniform_buffers_dynamic: profile.uniform_buffers.min(DYNAMIC),
         max_descriptor_set_storage_buffers: profile.storage_buffers,
@@ -223,6 +229,8 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             denorm_behavior_independence: vk::ShaderFloatControlsIndependence::NONE,
             rounding_mode_independence: vk::ShaderFloatControlsIndependence::NONE,
             // No descriptor is updated after it is bound; these are the limits of all that are not, too.
+            max_per_stage_descriptor_update_after_bind_samplers: SAMPLERS,
+            max_descriptor_set_update_after_bind_samplers: SET_SAMPLERS,
             max_per_stage_descriptor_update_after_bind_uniform_buffers: uniform,
             max_per_stage_descriptor_update_after_bind_storage_buffers: storage,
             max_per_stage_descriptor_update_after_bind_sampled_images: sampled(profile),
@@ -307,6 +315,8 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         let (storage, uniform) = (profile.storage_buffers, profile.uniform_buffers);
         *p = vk::PhysicalDeviceDescriptorIndexingProperties {
             p_next: p.p_next,
+            max_per_stage_descriptor_update_after_bind_samplers: SAMPLERS,
+            max_descriptor_set_update_after_bind_samplers: SET_SAMPLERS,
             max_per_stage_descriptor_update_after_bind_uniform_buffers: uniform,
             max_per_stage_descriptor_update_after_bind_storage_buffers: storage,
             max_per_stage_descriptor_update_after_bind_sampled_images: sampled(profile),

@@ -16,8 +16,11 @@ use ash::vk;
 use crate::abi;
 use crate::abi::handle;
 use crate::debug;
+use crate::lower;
+use crate::lower::records::Images;
 use crate::numbers;
 use crate::numbers::Names;
+use crate::report::report;
 use crate::spirv;
 
 /// Modules above this size, in bytes, go to the daemon without what they have for debuggers: there is a limit to what goes there. Smaller ones keep it, since
@@ -27,10 +30,12 @@ const DEBUGGED: usize = 64 << 10;
 /// A module.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its words, as the program passed them but for numbers of bindings.
+    /// Its words, as the program passed them but for numbers of bindings and images.
     pub(crate) bytes: Arc<[u8]>,
     /// What the program calls its bindings.
     pub(crate) names: Names,
+    /// The images that were lowered.
+    pub(crate) images: Option<Arc<Images>>,
 }
 
 impl Module {
@@ -38,7 +43,16 @@ impl Module {
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let small = if bytes.len() > DEBUGGED { debug::stripped(bytes).into() } else { Cow::Borrowed(bytes) };
         let (bytes, names) = numbers::carried(&small);
-        Self { bytes, names }
+        match lower::lowered(&spirv::words(&bytes)) {
+            Ok(Some((words, images))) => {
+                Self { bytes: spirv::bytes(&words).collect(), names, images: Some(Arc::new(images)) }
+            }
+            Ok(None) => Self { bytes, names, images: None },
+            Err(reason) => {
+                report!("vkCreateShaderModule: the host will refuse what uses images, since {reason}");
+                Self { bytes, names, images: None }
+            }
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::descriptor::layout::Layout;
-use crate::descriptor::pool::Range;
 use crate::descriptor::pool::Set;
-use crate::descriptor::pool::Slots;
+use crate::descriptor::slots::Range;
+use crate::descriptor::slots::Slots;
 
 /// What is bound as one set.
 #[derive(Debug, Default)]
@@ -25,12 +25,12 @@ impl Bound {
         match self {
             Self::Nothing => None,
             Self::Set(set, offsets) => {
-                let range = set.slots().get(set.layout.slot(binding, element)).copied().flatten()?;
+                let range = set.slots().get(set.layout.slot(binding, element)).cloned().flatten()?;
                 let dynamic = set.layout.binding(binding)?.dynamic;
                 let offset = dynamic.and_then(|first| offsets.get(first + element as usize)).copied();
                 Some(Range { va: range.va + u64::from(offset.unwrap_or(0)), ..range })
             }
-            Self::Pushed(layout, slots) => slots.get(layout.slot(binding, element)).copied().flatten(),
+            Self::Pushed(layout, slots) => slots.get(layout.slot(binding, element)).cloned().flatten(),
         }
     }
 }

@@ -15,9 +15,10 @@ use crate::buffer::Buffer;
 use crate::descriptor::layout::Layout;
 use crate::descriptor::layout::PipelineLayout;
 use crate::descriptor::pool::Set;
-use crate::descriptor::pool::Slots;
+use crate::descriptor::slots::Slots;
 use crate::descriptor::template::Template;
 use crate::descriptor::update;
+use crate::device::Core;
 use crate::pipeline::Pipeline;
 use crate::report::report;
 
@@ -34,7 +35,7 @@ impl Recording {
     fn push(&mut self, number: u32, layout: &Arc<Layout>, change: impl FnOnce(&mut Slots)) {
         let place = number as usize;
         if !matches!(self.sets.get(place), Some(Bound::Pushed(old, _)) if old == layout) {
-            self.bind(number, Bound::Pushed(Arc::clone(layout), vec![None; layout.slots()]));
+            self.bind(number, Bound::Pushed(Arc::clone(layout), layout.empty()));
         }
         if let Some(Bound::Pushed(_, slots)) = self.sets.get_mut(place) {
             change(slots);
@@ -68,9 +69,13 @@ impl Recording {
         Ok(bindings)
     }
 
-    fn dispatch(&mut self, grid: Grid) {
+    fn dispatch(&mut self, core: &Core, grid: Grid) {
         let Some(pipeline) = self.pipeline.clone() else { return self.fail(vk::Result::ERROR_UNKNOWN) };
-        let bindings = match self.bindings(&pipeline) {
+        let all = self.bindings(&pipeline).and_then(|mut bindings| {
+            bindings.extend(self.records(core, &pipeline)?);
+            Ok(bindings)
+        });
+        let bindings = match all {
             Ok(bindings) => bindings,
             Err(failure) => return self.fail(failure),
         };
@@ -175,9 +180,9 @@ pub(crate) extern "system" fn push_constants(
 }
 
 pub(crate) extern "system" fn dispatch(buffer: vk::CommandBuffer, x: u32, y: u32, z: u32) {
-    record("vkCmdDispatch", buffer, |recording, _| {
+    record("vkCmdDispatch", buffer, |recording, core| {
         if x != 0 && y != 0 && z != 0 {
-            recording.dispatch(Grid::Direct([x, y, z]));
+            recording.dispatch(core, Grid::Direct([x, y, z]));
         }
     });
 }
@@ -191,9 +196,9 @@ pub(crate) extern "system" fn dispatch_base(
     y: u32,
     z: u32,
 ) {
-    record("vkCmdDispatchBase", buffer, |recording, _| {
+    record("vkCmdDispatchBase", buffer, |recording, core| {
         if x != 0 && y != 0 && z != 0 {
-            recording.dispatch(Grid::Based([base_x, base_y, base_z], [x, y, z]));
+            recording.dispatch(core, Grid::Based([base_x, base_y, base_z], [x, y, z]));
         }
     });
 }
@@ -203,8 +208,8 @@ pub(crate) extern "system" fn dispatch_indirect(
     arguments: vk::Buffer,
     offset: vk::DeviceSize,
 ) {
-    record("vkCmdDispatchIndirect", buffer, |recording, _| {
-        recording.dispatch(Grid::Indirect(abi::get::<Buffer>(arguments).va(offset)));
+    record("vkCmdDispatchIndirect", buffer, |recording, core| {
+        recording.dispatch(core, Grid::Indirect(abi::get::<Buffer>(arguments).va(offset)));
     });
 }
 
@@ -216,7 +221,7 @@ mod tests {
 
     use super::Recording;
     use crate::descriptor::layout::Layout;
-    use crate::descriptor::pool::Range;
+    use crate::descriptor::slots::Range;
 
     fn layout(descriptor_type: vk::DescriptorType) -> Arc<Layout> {
         let binding =
@@ -227,15 +232,16 @@ mod tests {
     #[test]
     fn what_was_pushed_stays_for_layouts_that_are_compatible() {
         let mut recording = Recording::default();
-        let range = Some(Range { va: 256, length: 4, format: 0 });
-        recording.push(1, &layout(vk::DescriptorType::STORAGE_BUFFER), |slots| slots[0] = range);
+        let range = || Some(Range { va: 256, length: 4, ..Range::default() });
+        recording.push(1, &layout(vk::DescriptorType::STORAGE_BUFFER), |slots| slots[0] = range());
         let mut pushed = |kind| {
             let mut found = None;
             recording.push(1, &layout(kind), |slots| found = Some(slots.clone()));
             found.unwrap()
         };
         // Another object with the same bindings.
-        assert_eq!(pushed(vk::DescriptorType::STORAGE_BUFFER), [range, None]);
-        assert_eq!(pushed(vk::DescriptorType::UNIFORM_BUFFER), [None, None]);
+        let mut addresses = |kind| pushed(kind).into_iter().map(|range| range.map(|range| range.va)).collect::<Vec<_>>();
+        assert_eq!(addresses(vk::DescriptorType::STORAGE_BUFFER), [Some(256), None]);
+        assert_eq!(addresses(vk::DescriptorType::UNIFORM_BUFFER), [None, None]);
     }
 }

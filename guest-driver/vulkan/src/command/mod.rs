@@ -12,5 +12,6 @@ pub(crate) mod drawing;
 pub(crate) mod images;
 pub(crate) mod pool;
 mod recording;
+mod records;
 pub(crate) mod transfer;
 pub(crate) mod waits;

@@ -5,8 +5,12 @@ use std::sync::Arc;
 
 use ash::vk;
 
+use super::slots::Range;
+use super::slots::Slots;
+use super::slots::put;
 use crate::abi;
 use crate::abi::handle;
+use crate::image::sampler::Sampler;
 
 /// The bindings of a set: each has a run of slots, in the order of their numbers. Equal ones are compatible.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,6 +18,8 @@ pub(crate) struct Layout {
     bindings: BTreeMap<u32, Binding>,
     slots: usize,
     dynamic: usize,
+    /// Slot → the sampler that it has from the beginning on.
+    samplers: BTreeMap<usize, Arc<Sampler>>,
 }
 
 /// One binding.
@@ -37,12 +43,18 @@ pub(crate) struct PipelineLayout {
 handle!(Layout, vk::DescriptorSetLayout);
 handle!(PipelineLayout, vk::PipelineLayout);
 
+/// Whether descriptors of a type have a sampler.
+pub(crate) fn has_sampler(kind: vk::DescriptorType) -> bool {
+    matches!(kind, vk::DescriptorType::SAMPLER | vk::DescriptorType::COMBINED_IMAGE_SAMPLER)
+}
+
 impl Layout {
     /// Of these bindings, in whichever order.
     pub(crate) fn of(infos: &[vk::DescriptorSetLayoutBinding<'_>]) -> Self {
         let mut sorted: Vec<_> = infos.iter().collect();
         sorted.sort_unstable_by_key(|info| info.binding);
         let (mut bindings, mut slots, mut dynamic) = (BTreeMap::new(), 0, 0);
+        let mut samplers = BTreeMap::new();
         for info in sorted {
             let count = info.descriptor_count as usize;
             let is_dynamic = matches!(
@@ -52,10 +64,12 @@ impl Layout {
             let (kind, dynamic_first) = (info.descriptor_type, is_dynamic.then_some(dynamic));
             let binding = Binding { kind, first: slots, count, dynamic: dynamic_first };
             bindings.insert(info.binding, binding);
+            let fixed = if has_sampler(kind) { abi::items(info.p_immutable_samplers, count) } else { &[] };
+            samplers.extend((slots..).zip(fixed.iter().map(|sampler| abi::share::<Sampler>(*sampler))));
             slots += count;
             dynamic += if is_dynamic { count } else { 0 };
         }
-        Self { bindings, slots, dynamic }
+        Self { bindings, slots, dynamic, samplers }
     }
 
     /// The binding of a number.
@@ -68,9 +82,18 @@ impl Layout {
         self.binding(binding).map_or(usize::MAX, |binding| binding.first.saturating_add(element as usize))
     }
 
-    /// How many slots there are.
-    pub(crate) fn slots(&self) -> usize {
-        self.slots
+    /// Its slots as they are before anything is written.
+    pub(crate) fn empty(&self) -> Slots {
+        let mut slots = vec![None; self.slots];
+        for (slot, sampler) in &self.samplers {
+            put(&mut slots, *slot, Some(Range { sampler: Some(Arc::clone(sampler)), ..Range::default() }));
+        }
+        slots
+    }
+
+    /// The sampler that a slot always has.
+    pub(crate) fn sampler(&self, slot: usize) -> Option<&Arc<Sampler>> {
+        self.samplers.get(&slot)
     }
 
     /// How many dynamic offsets a bind of it takes.
@@ -172,7 +195,7 @@ mod tests {
             binding(1, vk::DescriptorType::STORAGE_BUFFER, 3),
             binding(2, vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC, 1),
         ]);
-        assert_eq!((layout.slots(), layout.dynamic()), (6, 3));
+        assert_eq!((layout.empty().len(), layout.dynamic()), (6, 3));
         assert_eq!((layout.slot(1, 0), layout.slot(2, 0), layout.slot(7, 1)), (0, 3, 5));
         assert_eq!(layout.slot(1, 3), layout.slot(2, 0), "an update goes on in the next binding");
         assert_eq!(layout.binding(7).unwrap().dynamic, Some(1));

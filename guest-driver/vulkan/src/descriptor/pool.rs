@@ -10,22 +10,9 @@ use ash::vk;
 use ash::vk::Handle;
 
 use super::layout::Layout;
+use super::slots::Slots;
 use crate::abi;
 use crate::abi::handle;
-
-/// A range that a kernel may be bound to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Range {
-    /// GPU virtual address.
-    pub(crate) va: u64,
-    /// Bytes.
-    pub(crate) length: u64,
-    /// The format of a texel buffer; 0 for any other.
-    pub(crate) format: u16,
-}
-
-/// What the slots of a set hold.
-pub(crate) type Slots = Vec<Option<Range>>;
 
 /// A set.
 #[derive(Debug)]
@@ -118,7 +105,7 @@ pub(crate) extern "system" fn allocate(
         }
         for (place, layout) in places.iter_mut().zip(layouts) {
             let layout = abi::share::<Layout>(*layout);
-            let slots = Mutex::new(vec![None; layout.slots()]);
+            let slots = Mutex::new(layout.empty());
             abi::give(Set { layout, slots }, place);
             sets.insert(place.as_raw());
         }

@@ -8,10 +8,12 @@ use ash::vk;
 use super::layout::Layout;
 use super::layout::PipelineLayout;
 use super::pool::Set;
-use super::pool::Slots;
+use super::slots::Slots;
+use super::slots::put;
+use super::update::image;
 use super::update::is_buffer;
+use super::update::is_image;
 use super::update::is_texels;
-use super::update::put;
 use super::update::range;
 use super::update::texels;
 use crate::abi;
@@ -34,12 +36,14 @@ impl Template {
             let first = layout.slot(entry.dst_binding, entry.dst_array_element);
             for at in 0..entry.descriptor_count as usize {
                 let place = entry.offset + at * entry.stride;
+                let slot = first.saturating_add(at);
                 let found = match entry.descriptor_type {
                     kind if is_buffer(kind) => range(&abi::item_at(data, place)),
                     kind if is_texels(kind) => texels(abi::item_at(data, place)),
+                    kind if is_image(kind) => image(layout, slot, kind, &abi::item_at(data, place)),
                     _ => break,
                 };
-                put(slots, first.saturating_add(at), found);
+                put(slots, slot, found);
             }
         }
     }

@@ -4,11 +4,15 @@ use ash::vk;
 use ash::vk::Handle;
 
 use super::layout::Layout;
-use super::pool::Range;
+use super::layout::has_sampler;
 use super::pool::Set;
-use super::pool::Slots;
+use super::slots::Range;
+use super::slots::Slots;
+use super::slots::put;
 use crate::abi;
 use crate::buffer::Buffer;
+use crate::image::sampler::Sampler;
+use crate::image::view::View as ImageView;
 use crate::texels::View;
 
 /// Whether descriptors of a type are texel buffers.
@@ -16,7 +20,13 @@ pub(crate) fn is_texels(kind: vk::DescriptorType) -> bool {
     matches!(kind, vk::DescriptorType::UNIFORM_TEXEL_BUFFER | vk::DescriptorType::STORAGE_TEXEL_BUFFER)
 }
 
-/// Whether descriptors of a type are buffers that are not seen as texels. What is neither is inert.
+/// Whether descriptors of a type are images or samplers.
+pub(crate) fn is_image(kind: vk::DescriptorType) -> bool {
+    has_sampler(kind)
+        || matches!(kind, vk::DescriptorType::SAMPLED_IMAGE | vk::DescriptorType::STORAGE_IMAGE)
+}
+
+/// Whether descriptors of a type are buffers that are not seen as texels. What is none of these is inert.
 pub(crate) fn is_buffer(kind: vk::DescriptorType) -> bool {
     matches!(
         kind,
@@ -30,26 +40,47 @@ pub(crate) fn is_buffer(kind: vk::DescriptorType) -> bool {
 /// What a buffer's descriptor names; none for VK_NULL_HANDLE.
 pub(crate) fn range(info: &vk::DescriptorBufferInfo) -> Option<Range> {
     let buffer = (!info.buffer.is_null()).then(|| abi::get::<Buffer>(info.buffer))?;
-    Some(Range { va: buffer.va(info.offset), length: buffer.range(info.offset, info.range), format: 0 })
+    let (va, length) = (buffer.va(info.offset), buffer.range(info.offset, info.range));
+    Some(Range { va, length, ..Range::default() })
 }
 
 /// What a texel buffer's descriptor names; none for VK_NULL_HANDLE.
 pub(crate) fn texels(view: vk::BufferView) -> Option<Range> {
-    abi::find::<View>(view).map(|view| Range { va: view.va, length: view.length, format: view.format })
+    abi::find::<View>(view).map(|view| Range {
+        va: view.va,
+        length: view.length,
+        format: view.format,
+        ..Range::default()
+    })
 }
 
-/// Stores at a slot, if there is such a slot.
-pub(crate) fn put(slots: &mut Slots, slot: usize, range: Option<Range>) {
-    if let Some(place) = slots.get_mut(slot) {
-        *place = range;
+/// What the descriptor of an image or a sampler names at a slot; none for VK_NULL_HANDLE, and for an image without contents.
+pub(crate) fn image(
+    layout: &Layout,
+    slot: usize,
+    kind: vk::DescriptorType,
+    info: &vk::DescriptorImageInfo,
+) -> Option<Range> {
+    let given = || (!info.sampler.is_null()).then(|| abi::share::<Sampler>(info.sampler));
+    let sampler =
+        if has_sampler(kind) { layout.sampler(slot).cloned().or_else(given) } else { None };
+    if kind == vk::DescriptorType::SAMPLER {
+        return sampler.map(|sampler| Range { sampler: Some(sampler), ..Range::default() });
     }
+    let view = (!info.image_view.is_null()).then(|| abi::share::<ImageView>(info.image_view))?;
+    let shown = view.shown.as_ref()?;
+    let (va, length, format) = (shown.va, shown.length, shown.format);
+    Some(Range { va, length, format, sampler, view: Some(view) })
 }
 
 /// Carries out a write.
 pub(crate) fn write(layout: &Layout, slots: &mut Slots, write: &vk::WriteDescriptorSet<'_>) {
     let (first, count) = (layout.slot(write.dst_binding, write.dst_array_element), write.descriptor_count);
     let mut put = |at: usize, range| put(slots, first.saturating_add(at), range);
-    if is_buffer(write.descriptor_type) {
+    if is_image(write.descriptor_type) {
+        let of = |at: usize, info| image(layout, first.saturating_add(at), write.descriptor_type, info);
+        abi::items(write.p_image_info, count).iter().enumerate().for_each(|(at, info)| put(at, of(at, info)));
+    } else if is_buffer(write.descriptor_type) {
         abi::items(write.p_buffer_info, count).iter().enumerate().for_each(|(at, info)| put(at, range(info)));
     } else if is_texels(write.descriptor_type) {
         let views = abi::items(write.p_texel_buffer_view, count);
@@ -74,7 +105,7 @@ pub(crate) extern "system" fn update(
             let first = from.layout.slot(copy.src_binding, copy.src_array_element);
             // A set may be copied onto itself.
             let count = copy.descriptor_count as usize;
-            let found: Slots = from.slots().iter().skip(first).take(count).copied().collect();
+            let found: Slots = from.slots().iter().skip(first).take(count).cloned().collect();
             let first = to.layout.slot(copy.dst_binding, copy.dst_array_element);
             let mut slots = to.slots();
             found

@@ -1,0 +1,152 @@
+//! How the texels of an image lie in its memory.
+
+use ash::vk;
+use campanile_protocol::packet::BINDING_ALIGNMENT;
+use campanile_protocol::texels;
+use campanile_protocol::texels::Format;
+
+/// Bytes of the largest image.
+const MOST: u64 = 1 << 40;
+
+/// The sizes of an image, which say where each texel lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Surface {
+    kind: vk::ImageType,
+    extent: [u32; 3],
+    pub(crate) levels: u32,
+    pub(crate) layers: u32,
+    pub(crate) format: &'static Format,
+}
+
+/// What is known of a format.
+pub(crate) fn format(format: vk::Format) -> Option<&'static Format> {
+    u16::try_from(format.as_raw()).ok().and_then(texels::find)
+}
+
+impl Surface {
+    /// Of an image of a format that is known, with one sample, if its bytes can be counted.
+    pub(crate) fn of(info: &vk::ImageCreateInfo<'_>) -> Option<Self> {
+        let vk::Extent3D { width, height, depth } = info.extent;
+        let surface = Self {
+            kind: info.image_type,
+            extent: [width, height, depth],
+            levels: info.mip_levels,
+            layers: info.array_layers,
+            format: format(info.format)?,
+        };
+        let factors = [width, height, depth, info.array_layers, surface.format.bytes];
+        let bytes = factors.iter().try_fold(2_u64, |all, factor| all.checked_mul(u64::from(*factor)));
+        let is_plain = info.samples == vk::SampleCountFlags::TYPE_1 && info.mip_levels <= 32;
+        bytes.filter(|bytes| is_plain && *bytes <= MOST).map(|_| surface)
+    }
+
+    /// Width, height and depth of a level.
+    pub(crate) fn extent(&self, level: u32) -> [u32; 3] {
+        self.extent.map(|side| side.checked_shr(level).unwrap_or(0).max(1))
+    }
+
+    /// Whether its slices are those of one 3D image, and fewer in each level.
+    pub(crate) fn is_volume(&self) -> bool {
+        self.kind == vk::ImageType::TYPE_3D
+    }
+
+    /// Slices of a level: layers, or the depth.
+    pub(crate) fn slices(&self, level: u32) -> u32 {
+        if self.is_volume() { self.extent(level)[2] } else { self.layers }
+    }
+
+    /// Bytes of a texel.
+    pub(crate) fn texel(&self) -> u64 {
+        u64::from(self.format.bytes)
+    }
+
+    /// Bytes of a row.
+    pub(crate) fn row(&self, level: u32) -> u64 {
+        u64::from(self.extent(level)[0]) * self.texel()
+    }
+
+    /// Bytes of the rows of a slice.
+    pub(crate) fn rows(&self, level: u32) -> u64 {
+        self.row(level) * u64::from(self.extent(level)[1])
+    }
+
+    /// Bytes from one slice to the next.
+    pub(crate) fn slice(&self, level: u32) -> u64 {
+        self.rows(level).next_multiple_of(BINDING_ALIGNMENT)
+    }
+
+    /// Bytes of a level.
+    pub(crate) fn level(&self, level: u32) -> u64 {
+        self.slice(level) * u64::from(self.slices(level))
+    }
+
+    /// The first byte of a slice.
+    pub(crate) fn offset(&self, level: u32, slice: u32) -> u64 {
+        let before: u64 = (0..level).map(|level| self.level(level)).sum();
+        before + self.slice(level) * u64::from(slice)
+    }
+
+    /// Bytes of all levels.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.offset(self.levels, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ash::vk;
+
+    use super::Surface;
+
+    fn surface(kind: vk::ImageType, [width, height, depth]: [u32; 3], levels: u32, layers: u32) -> Surface {
+        let info = vk::ImageCreateInfo {
+            image_type: kind,
+            format: vk::Format::R8G8B8A8_UNORM,
+            extent: vk::Extent3D { width, height, depth },
+            mip_levels: levels,
+            array_layers: layers,
+            samples: vk::SampleCountFlags::TYPE_1,
+            ..Default::default()
+        };
+        Surface::of(&info).unwrap()
+    }
+
+    #[test]
+    fn slices_begin_where_kernels_can_be_bound_and_rows_have_no_gaps() {
+        let layers = surface(vk::ImageType::TYPE_2D, [10, 7, 1], 3, 5);
+        assert_eq!([0, 1, 2].map(|level| layers.extent(level)), [[10, 7, 1], [5, 3, 1], [2, 1, 1]]);
+        assert_eq!((layers.row(0), layers.rows(0), layers.slice(0)), (40, 280, 512));
+        assert_eq!(layers.offset(0, 4), 4 * 512);
+        assert_eq!(layers.offset(1, 0), 5 * 512);
+        assert_eq!(layers.offset(2, 1), 5 * 512 + 5 * 256 + 256);
+        assert_eq!(layers.bytes(), 5 * 512 + 5 * 256 + 5 * 256);
+    }
+
+    #[test]
+    fn levels_of_a_volume_have_fewer_slices() {
+        let volume = surface(vk::ImageType::TYPE_3D, [64, 1, 9], 4, 1);
+        assert_eq!([0, 1, 2, 3].map(|level| volume.slices(level)), [9, 4, 2, 1]);
+        assert_eq!(volume.bytes(), 16 * 256);
+    }
+
+    #[test]
+    fn what_no_memory_holds_or_is_of_no_known_format_is_none() {
+        let mut info = vk::ImageCreateInfo {
+            format: vk::Format::R8_UNORM,
+            extent: vk::Extent3D { width: 1, height: 1, depth: 1 },
+            mip_levels: 1,
+            array_layers: 1,
+            samples: vk::SampleCountFlags::TYPE_1,
+            ..Default::default()
+        };
+        assert!(Surface::of(&info).is_some());
+        info.samples = vk::SampleCountFlags::TYPE_4;
+        assert!(Surface::of(&info).is_none());
+        info.samples = vk::SampleCountFlags::TYPE_1;
+        info.format = vk::Format::R8G8B8A8_SRGB;
+        assert!(Surface::of(&info).is_none());
+        info.format = vk::Format::R8_UNORM;
+        info.extent = vk::Extent3D { width: u32::MAX, height: u32::MAX, depth: u32::MAX };
+        assert!(Surface::of(&info).is_none());
+    }
+}

@@ -1,0 +1,139 @@
+//! Views of images: what a kernel is bound to, and the record that it reads.
+
+use ash::vk;
+use campanile_protocol::texels::Format;
+
+use super::object::Image;
+use super::surface;
+use super::surface::Surface;
+use crate::abi;
+use crate::abi::handle;
+use crate::lower::records::LEVELS;
+use crate::lower::records::ONE;
+use crate::lower::records::SAMPLED;
+use crate::lower::records::VECTOR;
+use crate::lower::records::ZERO;
+
+/// A view.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// What it shows; nothing of an image without contents.
+    pub(crate) shown: Option<Shown>,
+}
+
+/// The texels of a view.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// GPU virtual address of the first texel.
+    pub(crate) va: u64,
+    /// Bytes, of whole texels.
+    pub(crate) length: u64,
+    /// Code of the format.
+    pub(crate) format: u16,
+    /// Words of its record.
+    pub(crate) record: [u32; SAMPLED as usize * VECTOR],
+}
+
+handle!(View, vk::ImageView);
+
+/// Levels and layers of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) level: u32,
+    pub(crate) levels: u32,
+    pub(crate) layer: u32,
+    pub(crate) layers: u32,
+}
+
+impl Part {
+    /// Those of a range, of which there may be as many as are left.
+    pub(crate) fn of(surface: &Surface, range: &vk::ImageSubresourceRange) -> Self {
+        let (level, layer) = (range.base_mip_level, range.base_array_layer);
+        let or_rest = |count, all: u32, first| {
+            if count == vk::REMAINING_MIP_LEVELS { all.saturating_sub(first) } else { count }
+        };
+        let (levels, layers) = (
+            or_rest(range.level_count, surface.levels, level),
+            or_rest(range.layer_count, surface.layers, layer),
+        );
+        Self { level, levels, layer, layers }
+    }
+
+    /// Whether an image has them.
+    pub(crate) fn is_in(&self, surface: &Surface) -> bool {
+        let ends = |first: u32, count: u32, all| {
+            count > 0 && first.checked_add(count).is_some_and(|end| end <= all)
+        };
+        ends(self.level, self.levels, surface.levels) && ends(self.layer, self.layers, surface.layers)
+    }
+}
+
+/// The components of a texel in the order of a view, a byte each.
+fn order(components: &vk::ComponentMapping) -> u32 {
+    let vk::ComponentMapping { r, g, b, a } = *components;
+    let byte = |(own, component): (u32, vk::ComponentSwizzle)| match component {
+        vk::ComponentSwizzle::ZERO => ZERO,
+        vk::ComponentSwizzle::ONE => ONE,
+        vk::ComponentSwizzle::R => 0,
+        vk::ComponentSwizzle::G => 1,
+        vk::ComponentSwizzle::B => 2,
+        vk::ComponentSwizzle::A => 3,
+        _ => own,
+    };
+    [(3, a), (2, b), (1, g), (0, r)].into_iter().map(byte).fold(0, |all, byte| all << 8 | byte)
+}
+
+impl Shown {
+    /// A part of an image at `va`, in a format whose texels are as large as the image's.
+    pub(crate) fn of(surface: &Surface, va: u64, part: Part, format: &Format, order: u32) -> Option<Self> {
+        if format.bytes != surface.format.bytes || !part.is_in(surface) {
+            return None;
+        }
+        let Part { level, levels, layer, layers } = part;
+        let slices = |level| if surface.is_volume() { surface.slices(level) } else { layers };
+        let first = surface.offset(level, layer);
+        let last = level + levels - 1;
+        let end = surface.offset(last, layer + slices(last) - 1) + surface.rows(last);
+        let [width, height, _] = surface.extent(level);
+        let texels = |bytes: u64| u32::try_from(bytes / surface.texel()).ok();
+        let mask = texels(campanile_protocol::packet::BINDING_ALIGNMENT)?.checked_sub(1)?;
+        let mut record = [0; SAMPLED as usize * VECTOR];
+        let head = [width, height, slices(level), levels, mask, order, u32::from(surface.is_volume()), 0];
+        record[..head.len()].copy_from_slice(&head);
+        for (place, below) in record[head.len()..].iter_mut().zip(0..levels.min(LEVELS)) {
+            *place = texels(surface.offset(level + below, layer) - first)?;
+        }
+        Some(Self { va: va + first, length: end - first, format: format.code, record })
+    }
+}
+
+impl View {
+    fn of(info: &vk::ImageViewCreateInfo<'_>) -> Self {
+        let shown = || {
+            let (surface, va) = abi::get::<Image>(info.image).contents()?;
+            let part = Part::of(surface, &info.subresource_range);
+            Shown::of(surface, va, part, surface::format(info.format)?, order(&info.components))
+        };
+        Self { shown: shown() }
+    }
+}
+
+pub(crate) extern "system" fn create(
+    _device: vk::Device,
+    info: *const vk::ImageViewCreateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    out: *mut vk::ImageView,
+) -> vk::Result {
+    abi::command("vkCreateImageView", || {
+        abi::give(View::of(abi::read(info)), out);
+        Ok(())
+    })
+}
+
+pub(crate) extern "system" fn destroy(
+    _device: vk::Device,
+    view: vk::ImageView,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    abi::quiet("vkDestroyImageView", || drop(abi::take::<View>(view)));
+}

@@ -1,0 +1,351 @@
+//! The functions of a module: instructions on images become those on texel buffers.
+
+use ::spirv::ImageOperands;
+use ::spirv::Op;
+
+use super::Refusal;
+use super::code::INT;
+use super::code::Scalar;
+use super::code::Type;
+use super::code::UINT;
+use super::code::UVEC3;
+use super::code::push;
+use super::emit::Emit;
+use super::module::Handle;
+use super::module::Module;
+use super::module::Opaque;
+use super::module::Place;
+use super::operands::Operands;
+use super::records;
+use super::shape::Dim;
+use super::shape::Shape;
+
+/// An image that an instruction uses.
+#[derive(Clone, Copy)]
+pub(super) struct Used {
+    /// The texel buffer, or a pointer to it.
+    pub(super) id: u32,
+    pub(super) shape: Shape,
+    pub(super) handle: Handle,
+}
+
+impl Module {
+    pub(super) fn write(&mut self, op: Op, operands: &[u32]) {
+        push(&mut self.code.functions, op, operands);
+    }
+
+    /// Writes an instruction of a function as it becomes.
+    pub(super) fn rewrite(&mut self, op: u32, instruction: &[u32]) -> Result<(), Refusal> {
+        let known = Op::from_u32(op);
+        self.value(instruction);
+        match (known, instruction) {
+            (Some(Op::Function), [_, result, id, control, ty]) => {
+                self.write(Op::Function, &[self.mapped(*result), *id, *control, self.mapped(*ty)]);
+            }
+            (Some(Op::FunctionParameter), [_, ty, id]) => self.given(*ty, *id),
+            (Some(Op::FunctionCall), [_, result, id, callee, arguments @ ..]) => {
+                self.call([*result, *id, *callee], arguments)?;
+            }
+            (Some(Op::AccessChain | Op::InBoundsAccessChain), [_, ty, id, base, index])
+                if self.handles.get(base).is_some_and(|base| base.is_array) =>
+            {
+                self.element(*ty, *id, *base, *index)?;
+            }
+            (Some(op @ (Op::Load | Op::CopyObject)), [_, ty, id, from, rest @ ..])
+                if self.handles.contains_key(from) =>
+            {
+                let handle = self.handles[from];
+                self.handles.insert(*id, handle);
+                if handle.what == Opaque::Sampler {
+                    self.removed.insert(*id);
+                } else {
+                    let operands = [&[self.mapped(*ty), *id, self.alias_of(*from)], rest].concat();
+                    self.write(op, &operands);
+                }
+            }
+            (Some(Op::SampledImage), [_, _, id, image, sampler]) if self.handles.contains_key(image) => {
+                let (mut handle, with) = (self.handles[image], self.handles.get(sampler));
+                let sampler = with.and_then(|with| with.sampler).ok_or("a sampler comes from nowhere")?;
+                let Opaque::Image(shape) = handle.what else { return Err("it is sampled twice") };
+                (handle.what, handle.sampler) = (Opaque::Combined(shape), Some(sampler));
+                self.stands_for(*id, *image, handle);
+            }
+            (Some(Op::Image), [_, _, id, image]) if self.handles.contains_key(image) => {
+                let mut handle = self.handles[image];
+                let Opaque::Combined(shape) = handle.what else { return Err("it is no sampled image") };
+                handle.what = Opaque::Image(shape);
+                self.stands_for(*id, *image, handle);
+            }
+            (Some(op), _) => return self.access(op, instruction),
+            (None, _) => self.code.functions.extend(instruction),
+        }
+        Ok(())
+    }
+
+    /// Instructions that reach into images, where they are lowered; any others as they are.
+    fn access(&mut self, op: Op, instruction: &[u32]) -> Result<(), Refusal> {
+        // Where the image stands: behind the result, if there is one.
+        let at = if op == Op::ImageWrite { 1 } else { 3 };
+        let found = instruction.get(at).copied().filter(|_| is_of_images(op)).and_then(|id| self.used(id));
+        let Some(used) = found else {
+            self.with_mapped_type(op, instruction);
+            return Ok(());
+        };
+        match (op, instruction) {
+            (Op::ImageRead, [_, ty, id, _, coordinate, operands @ ..]) => {
+                let kept = Operands::read(operands)?.kept(ImageOperands::MAKE_TEXEL_VISIBLE)?;
+                let index = self.index_of(&used, *coordinate)?;
+                let all = [&[*ty, *id, used.id, index], kept.as_slice()].concat();
+                self.write(op, &all);
+            }
+            (Op::ImageWrite, [_, _, coordinate, texel, operands @ ..]) => {
+                let kept = Operands::read(operands)?.kept(ImageOperands::MAKE_TEXEL_AVAILABLE)?;
+                let index = self.index_of(&used, *coordinate)?;
+                let all = [&[used.id, index, *texel], kept.as_slice()].concat();
+                self.write(op, &all);
+            }
+            (Op::ImageTexelPointer, [_, ty, id, _, coordinate, sample]) => {
+                let index = self.index_of(&used, *coordinate)?;
+                self.write(op, &[self.mapped(*ty), *id, used.id, index, *sample]);
+            }
+            (Op::ImageFetch, [_, ty, id, _, coordinate, operands @ ..]) => {
+                self.fetch([*ty, *id], &used, *coordinate, &Operands::read(operands)?)?;
+            }
+            (Op::ImageQuerySizeLod, [_, ty, id, _, lod]) => self.size([*ty, *id], &used, Some(*lod))?,
+            (Op::ImageQuerySize, [_, ty, id, _]) => self.size([*ty, *id], &used, None)?,
+            (Op::ImageQueryLevels, [_, ty, id, _]) => {
+                let record = self.record(used.handle.image)?;
+                let levels = self.inline(|emit| {
+                    let head = emit.record(record, 0);
+                    emit.part(Scalar::Uint, head, 3)
+                });
+                self.bits([*ty, *id], levels);
+            }
+            _ => return self.sample(op, instruction, &used),
+        }
+        Ok(())
+    }
+
+    /// An instruction as it is, but for a type that another stands for.
+    fn with_mapped_type(&mut self, op: Op, instruction: &[u32]) {
+        let is_of_pointers = matches!(op, Op::Undef | Op::Load | Op::AccessChain | Op::InBoundsAccessChain);
+        let start = self.code.functions.len();
+        self.code.functions.extend(instruction);
+        if (is_of_pointers || is_of_images(op))
+            && let Some(ty) = instruction.get(1).map(|ty| self.mapped(*ty))
+            && let Some(place) = self.code.functions.get_mut(start + 1)
+        {
+            *place = ty;
+        }
+    }
+
+    /// What an instruction uses as an image, if it is one that is lowered.
+    fn used(&self, id: u32) -> Option<Used> {
+        let handle = *self.handles.get(&id).filter(|handle| !handle.is_array)?;
+        match handle.what {
+            Opaque::Image(shape) | Opaque::Combined(shape) => {
+                Some(Used { id: self.alias_of(id), shape, handle })
+            }
+            Opaque::Sampler => None,
+        }
+    }
+
+    /// The value that stands for one that is declared no more.
+    pub(super) fn alias_of(&self, id: u32) -> u32 {
+        self.aliases.get(&id).copied().unwrap_or(id)
+    }
+
+    fn stands_for(&mut self, id: u32, image: u32, handle: Handle) {
+        self.aliases.insert(id, self.alias_of(image));
+        self.handles.insert(id, handle);
+        self.removed.insert(id);
+    }
+
+    /// A parameter of a function, and the record of what it is.
+    fn given(&mut self, ty: u32, id: u32) {
+        let opaque = self.parameter(ty);
+        if opaque == Some(Opaque::Sampler) {
+            self.removed.insert(id);
+        } else {
+            self.write(Op::FunctionParameter, &[self.mapped(ty), id]);
+        }
+        if let Some(what) = opaque {
+            let (word, record) = (self.code.ty(UINT), self.code.id());
+            self.write(Op::FunctionParameter, &[word, record]);
+            self.handles.insert(id, Handle::to(what, Place::Id(record), false));
+        }
+    }
+
+    fn call(&mut self, [result, id, callee]: [u32; 3], arguments: &[u32]) -> Result<(), Refusal> {
+        let mut operands = vec![self.mapped(result), id, callee];
+        for argument in arguments {
+            let handle = self.handles.get(argument).copied();
+            if handle.is_none_or(|handle| handle.what != Opaque::Sampler) {
+                operands.push(self.alias_of(*argument));
+            }
+            if let Some(handle) = handle {
+                if handle.is_array || self.aliases.contains_key(argument) && handle.sampler.is_some() {
+                    return Err("an array of images, or one with a sampler beside it, is given to a function");
+                }
+                operands.push(self.record(handle.image.or(handle.sampler))?);
+            }
+        }
+        self.write(Op::FunctionCall, &operands);
+        Ok(())
+    }
+
+    /// An element of an array of images or samplers.
+    fn element(&mut self, ty: u32, id: u32, base: u32, index: u32) -> Result<(), Refusal> {
+        let array = self.handles[&base];
+        let vectors = match array.what {
+            Opaque::Sampler => records::Kind::Sampler,
+            Opaque::Combined(_) => records::Kind::Combined,
+            Opaque::Image(shape) if shape.is_storage => records::Kind::Storage,
+            Opaque::Image(_) => records::Kind::Sampled,
+        }
+        .vectors();
+        let Some(Place::At(first)) = array.image.or(array.sampler) else {
+            return Err("an array of images is given to a function");
+        };
+        let place = match self.constants.get(&index) {
+            Some(index) => Place::At(first.saturating_add(index.saturating_mul(vectors))),
+            None => {
+                let of = self.values.get(&index).copied().ok_or("an index is no word")?;
+                Place::Id(self.inline(|emit| {
+                    let (first, vectors) = (emit.code.uint(first), emit.code.uint(vectors));
+                    let index = if of == UINT { index } else { emit.op(Op::Bitcast, UINT, &[index]) };
+                    let rows = emit.op(Op::IMul, UINT, &[index, vectors]);
+                    emit.op(Op::IAdd, UINT, &[first, rows])
+                }))
+            }
+        };
+        self.handles.insert(id, Handle::to(array.what, place, false));
+        if array.what == Opaque::Sampler {
+            self.removed.insert(id);
+        } else {
+            self.write(Op::AccessChain, &[self.mapped(ty), id, base, index]);
+        }
+        Ok(())
+    }
+
+    /// The vector that a record begins at, as a value.
+    pub(super) fn record(&mut self, place: Option<Place>) -> Result<u32, Refusal> {
+        match place.ok_or("an image comes from nowhere")? {
+            Place::At(first) => Ok(self.code.uint(first)),
+            Place::Id(id) => Ok(id),
+        }
+    }
+
+    /// Writes instructions between those of the program.
+    pub(super) fn inline<T>(&mut self, write: impl FnOnce(&mut Emit<'_>) -> T) -> T {
+        let mut emit = Emit::new(&mut self.code, self.table);
+        let written = write(&mut emit);
+        let words = emit.words;
+        self.code.functions.extend(words);
+        written
+    }
+
+    /// Gives a result of the program's the bits of words.
+    pub(super) fn bits(&mut self, [ty, id]: [u32; 2], words: u32) {
+        // A bit cast between equal types is none.
+        let is_same = self.numbers.get(&ty).is_some_and(|Type(of, _)| *of == Scalar::Uint);
+        let op = if is_same { Op::CopyObject } else { Op::Bitcast };
+        self.write(op, &[ty, id, words]);
+    }
+
+    /// The three words of a coordinate: what there is not is 0, and the last is a layer, a face or the depth.
+    pub(super) fn coordinate(
+        &mut self,
+        shape: Shape,
+        coordinate: u32,
+        offset: Option<u32>,
+    ) -> Result<u32, Refusal> {
+        let words = |ty: Option<&Type>| ty.copied().filter(|Type(of, _)| matches!(of, Scalar::Int | Scalar::Uint));
+        let from = words(self.values.get(&coordinate)).ok_or("a coordinate is not of words")?;
+        let by = match offset {
+            Some(offset) => Some((offset, words(self.values.get(&offset)).ok_or("an offset is not of words")?)),
+            None => None,
+        };
+        Ok(self.inline(|emit| {
+            let zero = emit.code.uint(0);
+            let mut parts = [zero; 3];
+            for at in 0..shape.coordinates() {
+                let mut part = emit.word(from, coordinate, at);
+                if let Some((offset, ty)) = by.filter(|_| at < shape.dimensions()) {
+                    let more = emit.word(ty, offset, at);
+                    part = emit.op(Op::IAdd, UINT, &[part, more]);
+                }
+                // The layer of a 1D image is where that of any other is.
+                let is_layer = at >= shape.dimensions();
+                if let Some(place) = parts.get_mut(if is_layer { 2 } else { at as usize }) {
+                    *place = part;
+                }
+            }
+            emit.vector(Scalar::Uint, &parts)
+        }))
+    }
+
+    /// The index of a texel, which is beyond all of them where the coordinate is outside of the image.
+    fn index_of(&mut self, used: &Used, coordinate: u32) -> Result<u32, Refusal> {
+        let at = self.coordinate(used.shape, coordinate, None)?;
+        let (function, record) = (self.index_function(false), self.record(used.handle.image)?);
+        Ok(self.inline(|emit| emit.op(Op::FunctionCall, UINT, &[function, record, at])))
+    }
+
+    fn fetch(
+        &mut self,
+        [ty, id]: [u32; 2],
+        used: &Used,
+        coordinate: u32,
+        operands: &Operands,
+    ) -> Result<(), Refusal> {
+        let at = self.coordinate(used.shape, coordinate, operands.offset())?;
+        let lod = operands.lod.unwrap_or_else(|| self.code.uint(0));
+        let lod = self.as_word(lod)?;
+        let record = self.record(used.handle.image)?;
+        let (index, swizzle) = (self.index_function(true), self.swizzle_function(used.shape.of));
+        let found = self.inline(|emit| {
+            let index = emit.op(Op::FunctionCall, UINT, &[index, record, at, lod]);
+            emit.typed(Op::ImageFetch, ty, &[used.id, index])
+        });
+        self.write(Op::FunctionCall, &[ty, id, swizzle, record, found]);
+        Ok(())
+    }
+
+    /// A scalar as a word without a sign.
+    fn as_word(&mut self, id: u32) -> Result<u32, Refusal> {
+        match self.values.get(&id) {
+            Some(&INT) => Ok(self.inline(|emit| emit.op(Op::Bitcast, UINT, &[id]))),
+            Some(&UINT) | None => Ok(id),
+            Some(_) => Err("a level is no word"),
+        }
+    }
+
+    fn size(&mut self, [ty, id]: [u32; 2], used: &Used, lod: Option<u32>) -> Result<(), Refusal> {
+        let lod = match lod {
+            Some(lod) => self.as_word(lod)?,
+            None => self.code.uint(0),
+        };
+        let (function, record, shape) = (self.size_function(), self.record(used.handle.image)?, used.shape);
+        let Some(Type(_, count)) = self.numbers.get(&ty).copied() else { return Err("a size is of no words") };
+        let words = self.inline(|emit| {
+            let size = emit.op(Op::FunctionCall, UVEC3, &[function, record, lod]);
+            let mut parts = Vec::new();
+            for at in 0..count {
+                let is_layers = at >= shape.dimensions();
+                let part = emit.part(Scalar::Uint, size, if is_layers { 2 } else { at });
+                let is_cubes = is_layers && shape.dim == Dim::Cube;
+                let six = emit.code.uint(6);
+                parts.push(if is_cubes { emit.op(Op::UDiv, UINT, &[part, six]) } else { part });
+            }
+            if let [single] = parts.as_slice() { *single } else { emit.vector(Scalar::Uint, &parts) }
+        });
+        self.bits([ty, id], words);
+        Ok(())
+    }
+}
+
+/// Whether instructions of this kind are of images.
+fn is_of_images(op: Op) -> bool {
+    matches!(op as u32, 60 | 86..=107 | 305..=320)
+}

@@ -1,0 +1,472 @@
+/* Images: kernels that read and write them, copies, clears, layouts. Also for other drivers: all but "told" holds on any. */
+#include "program.h"
+
+#include "shaders/shaders.h"
+
+/* An image in memory of its own, and a view of all of it. */
+struct image {
+    VkImage image;
+    VkDeviceMemory memory;
+    VkImageView view;
+    VkFormat format;
+    uint32_t levels, layers;
+};
+
+static uint32_t memory_type(struct device *device, uint32_t bits) {
+    VkPhysicalDeviceMemoryProperties there;
+    vkGetPhysicalDeviceMemoryProperties(device->physical, &there);
+    for (uint32_t type = 0; type < there.memoryTypeCount; type++)
+        if (bits >> type & 1) return type;
+    NEED(0);
+    return 0;
+}
+
+static VkImageView view_of(struct device *device, VkImage image, VkImageViewType type, VkFormat format,
+                           VkComponentMapping order, VkImageSubresourceRange range) {
+    VkImageViewCreateInfo info = {VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO};
+    info.image = image;
+    info.viewType = type;
+    info.format = format;
+    info.components = order;
+    info.subresourceRange = range;
+    VkImageView view;
+    OK(vkCreateImageView(device->device, &info, NULL, &view));
+    return view;
+}
+
+static VkImageSubresourceRange whole(uint32_t levels, uint32_t layers) {
+    VkImageSubresourceRange range = {VK_IMAGE_ASPECT_COLOR_BIT, 0, levels, 0, layers};
+    return range;
+}
+
+static struct image image_new(struct device *device, VkImageViewType type, VkFormat format, VkExtent3D extent,
+                              uint32_t levels, uint32_t layers, VkImageUsageFlags usage) {
+    struct image image;
+    VkImageCreateInfo info = {VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO};
+    info.imageType = extent.depth > 1 ? VK_IMAGE_TYPE_3D : VK_IMAGE_TYPE_2D;
+    if (type == VK_IMAGE_VIEW_TYPE_1D || type == VK_IMAGE_VIEW_TYPE_1D_ARRAY) info.imageType = VK_IMAGE_TYPE_1D;
+    if (type == VK_IMAGE_VIEW_TYPE_CUBE) info.flags = VK_IMAGE_CREATE_CUBE_COMPATIBLE_BIT;
+    info.format = format;
+    info.extent = extent;
+    info.mipLevels = levels;
+    info.arrayLayers = layers;
+    info.samples = VK_SAMPLE_COUNT_1_BIT;
+    info.usage = usage | VK_IMAGE_USAGE_TRANSFER_SRC_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT;
+    OK(vkCreateImage(device->device, &info, NULL, &image.image));
+    VkMemoryRequirements wanted;
+    vkGetImageMemoryRequirements(device->device, image.image, &wanted);
+    VkMemoryAllocateInfo allocate = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
+    allocate.allocationSize = wanted.size;
+    allocate.memoryTypeIndex = memory_type(device, wanted.memoryTypeBits);
+    OK(vkAllocateMemory(device->device, &allocate, NULL, &image.memory));
+    OK(vkBindImageMemory(device->device, image.image, image.memory, 0));
+    VkComponentMapping same = {0};
+    image.view = VK_NULL_HANDLE;
+    if (usage) image.view = view_of(device, image.image, type, format, same, whole(levels, layers));
+    image.format = format;
+    image.levels = levels;
+    image.layers = layers;
+    return image;
+}
+
+static void image_free(struct device *device, struct image *image) {
+    vkDestroyImageView(device->device, image->view, NULL);
+    vkDestroyImage(device->device, image->image, NULL);
+    vkFreeMemory(device->device, image->memory, NULL);
+}
+
+/* All of the image in the layout that everything is done in. */
+static void made_general(VkCommandBuffer commands, struct image *image) {
+    VkImageMemoryBarrier change = {VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER};
+    change.dstAccessMask = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT;
+    change.newLayout = VK_IMAGE_LAYOUT_GENERAL;
+    change.srcQueueFamilyIndex = change.dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED;
+    change.image = image->image;
+    change.subresourceRange = whole(image->levels, image->layers);
+    vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, 0, 0, NULL,
+                         0, NULL, 1, &change);
+}
+
+static VkBufferImageCopy region_of(VkDeviceSize offset, uint32_t level, uint32_t layer, uint32_t layers, VkExtent3D extent) {
+    VkBufferImageCopy region = {offset, 0, 0, {VK_IMAGE_ASPECT_COLOR_BIT, level, layer, layers}, {0, 0, 0}, extent};
+    return region;
+}
+
+static void clear(VkCommandBuffer commands, struct image *image, VkClearColorValue colour) {
+    VkImageSubresourceRange all = whole(image->levels, image->layers);
+    vkCmdClearColorImage(commands, image->image, VK_IMAGE_LAYOUT_GENERAL, &colour, 1, &all);
+}
+
+static void load(VkCommandBuffer commands, struct buffer *from, struct image *to, VkBufferImageCopy region) {
+    vkCmdCopyBufferToImage(commands, from->buffer, to->image, VK_IMAGE_LAYOUT_GENERAL, 1, &region);
+}
+
+static void store(VkCommandBuffer commands, struct image *from, struct buffer *to, VkBufferImageCopy region) {
+    vkCmdCopyImageToBuffer(commands, from->image, VK_IMAGE_LAYOUT_GENERAL, to->buffer, 1, &region);
+}
+
+#define STORAGE VK_IMAGE_USAGE_STORAGE_BIT
+#define SAMPLED VK_IMAGE_USAGE_SAMPLED_BIT
+
+enum { PLAIN, COUNTS, VOLUME, FIRST, SECOND, LAYERS, LINES, FACES, IMAGES };
+
+static const VkExtent3D extents[IMAGES] = {{13, 7, 1}, {5, 4, 1}, {6, 5, 4}, {8, 8, 1},
+                                           {8, 8, 1},  {9, 5, 1}, {9, 1, 1}, {8, 8, 1}};
+
+/* A pipeline of a shader, of one layout a set, and sets of them. */
+struct bound {
+    VkDescriptorSetLayout layouts[2];
+    VkPipelineLayout layout;
+    VkPipeline pipeline;
+    VkDescriptorPool pool;
+    VkDescriptorSet sets[2];
+};
+
+static struct bound bound_new(struct device *device, const uint32_t *words, size_t bytes,
+                              const VkDescriptorSetLayoutBinding *first, uint32_t first_count,
+                              const VkDescriptorSetLayoutBinding *second, uint32_t second_count) {
+    struct bound bound;
+    const VkDescriptorSetLayoutBinding *bindings[2] = {first, second};
+    uint32_t counts[2] = {first_count, second_count}, size_count = 0;
+    VkDescriptorPoolSize sizes[16];
+    for (int set = 0; set < 2; set++) {
+        VkDescriptorSetLayoutCreateInfo info = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
+        info.bindingCount = counts[set];
+        info.pBindings = bindings[set];
+        OK(vkCreateDescriptorSetLayout(device->device, &info, NULL, &bound.layouts[set]));
+        for (uint32_t i = 0; i < counts[set]; i++)
+            sizes[size_count++] = (VkDescriptorPoolSize){bindings[set][i].descriptorType, bindings[set][i].descriptorCount};
+    }
+    VkPipelineLayoutCreateInfo layout = {VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+    layout.setLayoutCount = 2;
+    layout.pSetLayouts = bound.layouts;
+    OK(vkCreatePipelineLayout(device->device, &layout, NULL, &bound.layout));
+    VkComputePipelineCreateInfo pipeline = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    pipeline.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+    pipeline.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+    pipeline.stage.module = module_new(device, words, bytes);
+    pipeline.stage.pName = "main";
+    pipeline.layout = bound.layout;
+    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &pipeline, NULL, &bound.pipeline));
+    vkDestroyShaderModule(device->device, pipeline.stage.module, NULL);
+    VkDescriptorPoolCreateInfo pool = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
+    pool.maxSets = 2;
+    pool.poolSizeCount = size_count;
+    pool.pPoolSizes = sizes;
+    OK(vkCreateDescriptorPool(device->device, &pool, NULL, &bound.pool));
+    VkDescriptorSetAllocateInfo allocate = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
+    allocate.descriptorPool = bound.pool;
+    allocate.descriptorSetCount = 2;
+    allocate.pSetLayouts = bound.layouts;
+    OK(vkAllocateDescriptorSets(device->device, &allocate, bound.sets));
+    return bound;
+}
+
+static void bound_free(struct device *device, struct bound *bound) {
+    vkDestroyDescriptorPool(device->device, bound->pool, NULL);
+    vkDestroyPipeline(device->device, bound->pipeline, NULL);
+    vkDestroyPipelineLayout(device->device, bound->layout, NULL);
+    for (int set = 0; set < 2; set++) vkDestroyDescriptorSetLayout(device->device, bound->layouts[set], NULL);
+}
+
+static void bind_image(struct device *device, VkDescriptorSet set, uint32_t binding, uint32_t element,
+                       VkDescriptorType type, VkImageView view, VkSampler sampler) {
+    VkDescriptorImageInfo image = {sampler, view, VK_IMAGE_LAYOUT_GENERAL};
+    VkWriteDescriptorSet write = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
+    write.dstSet = set;
+    write.dstBinding = binding;
+    write.dstArrayElement = element;
+    write.descriptorCount = 1;
+    write.descriptorType = type;
+    write.pImageInfo = &image;
+    vkUpdateDescriptorSets(device->device, 1, &write, 0, NULL);
+}
+
+static void bind_buffer(struct device *device, VkDescriptorSet set, uint32_t binding, VkBuffer buffer) {
+    VkDescriptorBufferInfo info = {buffer, 0, VK_WHOLE_SIZE};
+    VkWriteDescriptorSet write = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
+    write.dstSet = set;
+    write.dstBinding = binding;
+    write.descriptorCount = 1;
+    write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    write.pBufferInfo = &info;
+    vkUpdateDescriptorSets(device->device, 1, &write, 0, NULL);
+}
+
+static VkSampler sampler_new(struct device *device) {
+    VkSamplerCreateInfo info = {VK_STRUCTURE_TYPE_SAMPLER_CREATE_INFO};
+    VkSampler sampler;
+    OK(vkCreateSampler(device->device, &info, NULL, &sampler));
+    return sampler;
+}
+
+/* What lies in each level of the images that are fetched from: the texel's place, level and image. */
+static uint32_t texel_of(uint32_t image, uint32_t level, uint32_t x, uint32_t y) {
+    return x | y << 8 | level << 16 | (image + 64) << 24;
+}
+
+static void kernels(struct device *device) {
+    VkShaderStageFlags compute = VK_SHADER_STAGE_COMPUTE_BIT;
+    VkDescriptorType stored = VK_DESCRIPTOR_TYPE_STORAGE_IMAGE, both = VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER;
+    const VkDescriptorSetLayoutBinding first[] = {
+        {0, stored, 1, compute, NULL}, {1, stored, 1, compute, NULL},
+        {2, stored, 1, compute, NULL}, {3, both, 2, compute, NULL},
+        {4, VK_DESCRIPTOR_TYPE_SAMPLED_IMAGE, 1, compute, NULL}, {5, stored, 1, compute, NULL},
+    };
+    const VkDescriptorSetLayoutBinding second[] = {{1000, stored, 1, compute, NULL},
+                                                   {7, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, compute, NULL}};
+    struct bound bound = bound_new(device, images_words, sizeof images_words, first, 6, second, 2);
+    struct image images[IMAGES];
+    images[PLAIN] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R8G8B8A8_UNORM, extents[PLAIN], 1, 1, STORAGE);
+    images[COUNTS] = image_new(device, VK_IMAGE_VIEW_TYPE_2D_ARRAY, VK_FORMAT_R32_UINT, extents[COUNTS], 1, 3, STORAGE);
+    images[VOLUME] =
+        image_new(device, VK_IMAGE_VIEW_TYPE_3D, VK_FORMAT_R32G32B32A32_SFLOAT, extents[VOLUME], 1, 1, STORAGE);
+    for (int i = FIRST; i <= SECOND; i++)
+        images[i] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R8G8B8A8_UNORM, extents[i], 4, 1, SAMPLED);
+    images[LAYERS] = image_new(device, VK_IMAGE_VIEW_TYPE_2D_ARRAY, VK_FORMAT_R16_UINT, extents[LAYERS], 2, 4, SAMPLED);
+    images[LINES] = image_new(device, VK_IMAGE_VIEW_TYPE_1D_ARRAY, VK_FORMAT_R32_SINT, extents[LINES], 1, 3, STORAGE);
+    images[FACES] = image_new(device, VK_IMAGE_VIEW_TYPE_CUBE, VK_FORMAT_R16G16B16A16_SFLOAT, extents[FACES], 1, 6, STORAGE);
+    /* Levels 1 and up of the second image, red and blue swapped, and no alpha. */
+    VkComponentMapping order = {VK_COMPONENT_SWIZZLE_B, VK_COMPONENT_SWIZZLE_IDENTITY, VK_COMPONENT_SWIZZLE_R,
+                                VK_COMPONENT_SWIZZLE_ONE};
+    VkImageSubresourceRange range = {VK_IMAGE_ASPECT_COLOR_BIT, 1, 3, 0, 1};
+    vkDestroyImageView(device->device, images[SECOND].view, NULL);
+    images[SECOND].view =
+        view_of(device, images[SECOND].image, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R8G8B8A8_UNORM, order, range);
+    VkSampler sampler = sampler_new(device);
+    struct buffer found = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
+    struct buffer levels = buffer_new(device, 0), shorts = buffer_new(device, 0);
+    struct buffer out[IMAGES];
+    bind_image(device, bound.sets[0], 0, 0, stored, images[PLAIN].view, VK_NULL_HANDLE);
+    bind_image(device, bound.sets[0], 1, 0, stored, images[COUNTS].view, VK_NULL_HANDLE);
+    bind_image(device, bound.sets[0], 2, 0, stored, images[VOLUME].view, VK_NULL_HANDLE);
+    bind_image(device, bound.sets[0], 3, 0, both, images[FIRST].view, sampler);
+    bind_image(device, bound.sets[0], 3, 1, both, images[SECOND].view, sampler);
+    bind_image(device, bound.sets[0], 4, 0, VK_DESCRIPTOR_TYPE_SAMPLED_IMAGE, images[LAYERS].view, VK_NULL_HANDLE);
+    bind_image(device, bound.sets[0], 5, 0, stored, images[LINES].view, VK_NULL_HANDLE);
+    bind_image(device, bound.sets[1], 1000, 0, stored, images[FACES].view, VK_NULL_HANDLE);
+    bind_buffer(device, bound.sets[1], 7, found.buffer);
+
+    VkCommandBuffer commands = commands_begin(device);
+    VkClearColorValue nothing = {{0}};
+    for (int i = 0; i < IMAGES; i++) made_general(commands, &images[i]);
+    for (int i = 0; i < IMAGES; i++) clear(commands, &images[i], nothing);
+    barrier(commands);
+    uint32_t at = 0;
+    for (uint32_t i = FIRST; i <= SECOND; i++) {
+        for (uint32_t level = 0; level < 4; level++) {
+            uint32_t side = 8 >> level;
+            VkExtent3D extent = {side, side, 1};
+            load(commands, &levels, &images[i], region_of(at * 4, level, 0, 1, extent));
+            for (uint32_t place = 0; place < side * side; place++)
+                levels.words[at++] = texel_of(i, level, place % side, place / side);
+        }
+    }
+    /* Four layers of 9 × 5 numbers of 16 bits, the third of which is left out. */
+    for (uint32_t i = 0; i < 90; i++) shorts.words[i] = (2 * i + 1) | (2 * i + 2) << 16;
+    load(commands, &shorts, &images[LAYERS], region_of(0, 0, 0, 2, extents[LAYERS]));
+    load(commands, &shorts, &images[LAYERS], region_of(270, 0, 3, 1, extents[LAYERS]));
+    barrier(commands);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.pipeline);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.layout, 0, 2, bound.sets, 0, NULL);
+    vkCmdDispatch(commands, 4, 2, 2);
+    barrier(commands);
+    vkCmdDispatch(commands, 4, 2, 2);
+    barrier(commands);
+    for (int i = 0; i < IMAGES; i++) {
+        out[i] = buffer_new(device, 0);
+        store(commands, &images[i], &out[i], region_of(0, 0, 0, images[i].layers, extents[i]));
+    }
+    barrier(commands);
+    commands_run(device, commands);
+
+    for (uint32_t i = 0; i < 13 * 7; i++) NEED(out[PLAIN].words[i] == (i % 13 | i / 13 << 8 | 0xff000000));
+    for (uint32_t i = 0; i < 5 * 4 * 3; i++) NEED(out[COUNTS].words[i] == 2 * (i % 5 + 1));
+    for (uint32_t i = 0; i < 6 * 5 * 4; i++) {
+        float value = 2 * (float)(i % 6 + i / 6 % 5 * 10 + i / 30 * 100);
+        for (uint32_t part = 0; part < 4; part++) NEED(memcmp(&out[VOLUME].words[4 * i + part], &value, 4) == 0);
+    }
+    for (int i = 0; i < 9 * 3; i++) NEED((int)out[LINES].words[i] == 2 * (i % 9 - 7 * (i / 9)));
+    for (uint32_t i = 0; i < 8 * 8 * 6; i++) {
+        /* Halves of small integers. */
+        uint32_t x = i % 8, rest = i / 8 % 8 * 8 + i / 64;
+        static const uint32_t small[8] = {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700};
+        NEED((out[FACES].words[2 * i] & 0xffff) == small[x]);
+        if (rest < 8) NEED(out[FACES].words[2 * i] >> 16 == small[rest]);
+    }
+    uint32_t *words = found.words;
+    NEED(words[0] == (6 | 5 << 8 | 4 << 16) && words[1] == (5 | 4 << 8 | 3 << 16));
+    NEED(words[2] == (2 | 2 << 8 | 3 << 16) && words[3] == (9 | 4 << 16 | 8u << 24) && words[4] == (9 | 3 << 8));
+    for (uint32_t level = 0; level < 3; level++) {
+        uint32_t one = 1 >> level, second = texel_of(SECOND, level + 1, 2 >> level, 3 >> level);
+        NEED(words[8 + level * 2] == texel_of(FIRST, level, one, one));
+        NEED(words[9 + level * 2] == ((second & 0xff00) | (second & 0xff) << 16 | (second >> 16 & 0xff) | 0xff000000));
+    }
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        uint32_t from = layer == 3 ? 135 : layer * 45;
+        NEED(words[16 + layer] == (layer == 2 ? 0 : from + 2 * 9 + 3 + 1));
+    }
+    NEED((words[24] & 0xffffff) == 0 && (words[25] & 0xffffff) == 0 && words[26] == 0 && words[27] == 0);
+    NEED(words[28] == texel_of(FIRST, 0, 1, 1));
+    for (int i = 0; i < IMAGES; i++) {
+        image_free(device, &images[i]);
+        buffer_free(device, &out[i]);
+    }
+    buffer_free(device, &found);
+    buffer_free(device, &levels);
+    buffer_free(device, &shorts);
+    vkDestroySampler(device->device, sampler, NULL);
+    bound_free(device, &bound);
+}
+
+/* Copies from buffers with rows and slices longer than the image's, between images, and back. */
+static void copies(struct device *device) {
+    VkExtent3D extent = {11, 6, 1}, volume = {11, 6, 3};
+    struct image layered = image_new(device, VK_IMAGE_VIEW_TYPE_2D_ARRAY, VK_FORMAT_R32_UINT, extent, 2, 3, 0);
+    struct image deep = image_new(device, VK_IMAGE_VIEW_TYPE_3D, VK_FORMAT_R8G8B8A8_UNORM, volume, 1, 1, 0);
+    struct buffer from = buffer_new(device, 0), to = buffer_new(device, 0);
+    for (uint32_t i = 0; i < WORDS; i++) from.words[i] = i, to.words[i] = 0x55555555;
+    VkCommandBuffer commands = commands_begin(device);
+    made_general(commands, &layered);
+    made_general(commands, &deep);
+    VkClearColorValue seven = {{0}}, colour = {{0.5f, 0, 1, 1}};
+    seven.uint32[0] = 7;
+    clear(commands, &layered, seven);
+    clear(commands, &deep, colour);
+    barrier(commands);
+    /* Layers 1 and 2, from 3 texels into rows of 13 and slices of 8 rows. */
+    VkBufferImageCopy region = {20, 13, 8, {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 2}, {3, 2, 0}, {5, 4, 1}};
+    load(commands, &from, &layered, region);
+    barrier(commands);
+    /* Those become slices 0 and 1 of the volume, further to the left. */
+    VkImageCopy between = {{VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 2}, {3, 2, 0}, {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1}, {1, 1, 0}, {5, 4, 2}};
+    vkCmdCopyImage(commands, layered.image, VK_IMAGE_LAYOUT_GENERAL, deep.image, VK_IMAGE_LAYOUT_GENERAL, 1, &between);
+    barrier(commands);
+    store(commands, &deep, &to, region_of(4, 0, 0, 1, volume));
+    VkBufferImageCopy last = {3200, 0, 0, {VK_IMAGE_ASPECT_COLOR_BIT, 0, 2, 1}, {0, 0, 0}, extent};
+    store(commands, &layered, &to, last);
+    VkExtent3D half = {5, 3, 1};
+    store(commands, &layered, &to, region_of(3500, 1, 1, 1, half));
+    barrier(commands);
+    commands_run(device, commands);
+    NEED(to.words[0] == 0x55555555 && to.words[1 + 198] == 0x55555555);
+    for (uint32_t i = 0; i < 198; i++) {
+        uint32_t x = i % 11, y = i / 11 % 6, z = i / 66;
+        int is_copied = x >= 1 && x < 6 && y >= 1 && y < 5 && z < 2;
+        uint32_t texel = 5 + (x - 1) + (y - 1) * 13 + z * 13 * 8;
+        /* Half of 255 may be rounded either way. */
+        NEED(is_copied ? to.words[1 + i] == texel : to.words[1 + i] == 0xffff0080 || to.words[1 + i] == 0xffff007f);
+    }
+    for (uint32_t i = 0; i < 66; i++) {
+        uint32_t x = i % 11, y = i / 11;
+        int is_copied = x >= 3 && x < 8 && y >= 2;
+        NEED(to.words[800 + i] == (is_copied ? 5 + (x - 3) + (y - 2) * 13 + 13 * 8 : 7));
+    }
+    for (uint32_t i = 0; i < 15; i++) NEED(to.words[875 + i] == 7);
+    image_free(device, &layered);
+    image_free(device, &deep);
+    buffer_free(device, &from);
+    buffer_free(device, &to);
+}
+
+/* Colours of texels that are more than a word, and less. */
+static void clears(struct device *device) {
+    VkExtent3D extent = {9, 5, 1};
+    static const struct {
+        VkFormat format;
+        VkClearColorValue colour;
+        uint32_t bytes;
+        uint32_t words[4];
+    } colours[] = {
+        {VK_FORMAT_R32G32B32A32_UINT, {.uint32 = {1, 2, 3, 4}}, 16, {1, 2, 3, 4}},
+        {VK_FORMAT_R16G16_SFLOAT, {{1, -2, 0, 0}}, 4, {0xc0003c00}},
+        {VK_FORMAT_R8_UINT, {.uint32 = {9, 0, 0, 0}}, 1, {0x09}},
+        {VK_FORMAT_R8G8_SNORM, {{1, -1, 0, 0}}, 2, {0x817f}},
+        {VK_FORMAT_A2B10G10R10_UNORM_PACK32, {{1, 0, 1, 0}}, 4, {0x3ff003ff}},
+    };
+    for (size_t i = 0; i < sizeof colours / sizeof *colours; i++) {
+        struct image image = image_new(device, VK_IMAGE_VIEW_TYPE_2D, colours[i].format, extent, 2, 2, 0);
+        struct buffer to = buffer_new(device, 0);
+        memset(to.words, 0x55, WORDS * 4);
+        VkCommandBuffer commands = commands_begin(device);
+        made_general(commands, &image);
+        VkClearColorValue nothing = {{0}};
+        clear(commands, &image, nothing);
+        barrier(commands);
+        /* Layer 1 of level 0 alone. */
+        VkImageSubresourceRange range = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 1, VK_REMAINING_ARRAY_LAYERS};
+        vkCmdClearColorImage(commands, image.image, VK_IMAGE_LAYOUT_GENERAL, &colours[i].colour, 1, &range);
+        barrier(commands);
+        store(commands, &image, &to, region_of(0, 0, 0, 2, extent));
+        VkExtent3D half = {4, 2, 1};
+        store(commands, &image, &to, region_of(2000, 1, 1, 1, half));
+        barrier(commands);
+        commands_run(device, commands);
+        uint32_t bytes = colours[i].bytes;
+        const unsigned char *found = (const unsigned char *)to.words, *wanted = (const unsigned char *)colours[i].words;
+        for (uint32_t at = 0; at < 45 * bytes; at++) {
+            NEED(found[at] == 0);
+            NEED(found[45 * bytes + at] == wanted[at % bytes]);
+        }
+        for (uint32_t at = 0; at < 8 * bytes; at++) NEED(found[2000 + at] == 0);
+        image_free(device, &image);
+        buffer_free(device, &to);
+    }
+}
+
+/* What is told of formats: images can be made of those that are good for something, and their layout is what it is said to be. */
+static void told(struct device *device) {
+    VkPhysicalDeviceLimits limits;
+    VkPhysicalDeviceProperties properties;
+    vkGetPhysicalDeviceProperties(device->physical, &properties);
+    limits = properties.limits;
+    uint32_t sampled = 0, storage = 0, atomic = 0;
+    for (uint32_t number = 0; number < 185; number++) {
+        VkFormat format = (VkFormat)number;
+        VkFormatProperties3 all = {VK_STRUCTURE_TYPE_FORMAT_PROPERTIES_3};
+        VkFormatProperties2 found = {VK_STRUCTURE_TYPE_FORMAT_PROPERTIES_2, &all};
+        vkGetPhysicalDeviceFormatProperties2(device->physical, format, &found);
+        VkFormatFeatureFlags good = found.formatProperties.optimalTilingFeatures;
+        NEED(good == found.formatProperties.linearTilingFeatures && good == (all.optimalTilingFeatures & 0x7fffffff));
+        sampled += !!(good & VK_FORMAT_FEATURE_SAMPLED_IMAGE_BIT);
+        storage += !!(good & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT);
+        atomic += !!(good & VK_FORMAT_FEATURE_STORAGE_IMAGE_ATOMIC_BIT);
+        NEED(!(good & (VK_FORMAT_FEATURE_COLOR_ATTACHMENT_BIT | VK_FORMAT_FEATURE_BLIT_DST_BIT)));
+        VkImageFormatProperties most;
+        VkImageUsageFlags usage = VK_IMAGE_USAGE_SAMPLED_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT;
+        VkResult wanted = good ? VK_SUCCESS : VK_ERROR_FORMAT_NOT_SUPPORTED;
+        RESULT(vkGetPhysicalDeviceImageFormatProperties(device->physical, format, VK_IMAGE_TYPE_2D, VK_IMAGE_TILING_OPTIMAL,
+                                                        usage, 0, &most), wanted);
+        if (good) NEED(most.maxExtent.width == limits.maxImageDimension2D && most.maxArrayLayers >= 256);
+        usage |= VK_IMAGE_USAGE_COLOR_ATTACHMENT_BIT;
+        RESULT(vkGetPhysicalDeviceImageFormatProperties(device->physical, format, VK_IMAGE_TYPE_2D, VK_IMAGE_TILING_OPTIMAL,
+                                                        usage, 0, &most), VK_ERROR_FORMAT_NOT_SUPPORTED);
+    }
+    NEED(sampled == 38 && storage == 16 && atomic == 2);
+    /* What no kernel could be bound to is refused, though each side is within its limit. */
+    VkImageCreateInfo info = {VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO};
+    info.imageType = VK_IMAGE_TYPE_2D;
+    info.format = VK_FORMAT_R8_UNORM;
+    info.extent = (VkExtent3D){limits.maxImageDimension2D, limits.maxImageDimension2D, 1};
+    info.mipLevels = 1;
+    info.arrayLayers = 256;
+    info.samples = VK_SAMPLE_COUNT_1_BIT;
+    info.usage = VK_IMAGE_USAGE_STORAGE_BIT;
+    VkImage image;
+    RESULT(vkCreateImage(device->device, &info, NULL, &image), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    info.extent = (VkExtent3D){100, 3, 1};
+    info.arrayLayers = 1;
+    info.tiling = VK_IMAGE_TILING_LINEAR;
+    OK(vkCreateImage(device->device, &info, NULL, &image));
+    VkImageSubresource part = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0};
+    VkSubresourceLayout layout;
+    vkGetImageSubresourceLayout(device->device, image, &part, &layout);
+    NEED(layout.offset == 0 && layout.rowPitch == 100 && layout.size >= 300);
+    vkDestroyImage(device->device, image, NULL);
+}
+
+int main(int argc, char **argv) {
+    static const struct test tests[] = {
+        {"kernels", kernels}, {"copies", copies}, {"clears", clears}, {"told", told}, {NULL, NULL}};
+    return run_tests(tests, argc, argv, 0, NULL);
+}
