@@ -6,6 +6,7 @@ use campanile_protocol::profile;
 use crate::abi;
 use crate::abi::Outcome;
 use crate::graphics;
+use crate::image::support;
 use crate::physical::PhysicalDevice;
 use crate::report::report;
 
@@ -18,6 +19,7 @@ impl PhysicalDevice {
 fn core(physical: &PhysicalDevice) -> vk::PhysicalDeviceFeatures {
     let mut features = vk::PhysicalDeviceFeatures {
         robust_buffer_access: vk::TRUE,
+        image_cube_array: vk::Bool32::from(support::has_images(&physical.profile)),
         shader_int16: physical.feature(profile::FEATURE_INT_16),
         shader_int64: physical.feature(profile::FEATURE_INT_64),
         shader_float64: physical.feature(profile::FEATURE_FLOAT_64),

@@ -77,7 +77,14 @@ pub(crate) extern "system" fn of_images(
     out: *mut vk::ImageFormatProperties,
 ) -> vk::Result {
     abi::command("vkGetPhysicalDeviceImageFormatProperties", || {
-        let info = vk::PhysicalDeviceImageFormatInfo2 { format, ty: kind, tiling, usage, flags, ..Default::default() };
+        let info = vk::PhysicalDeviceImageFormatInfo2 {
+            format,
+            ty: kind,
+            tiling,
+            usage,
+            flags,
+            ..Default::default()
+        };
         let found = support::properties(PhysicalDevice::of(physical), &info);
         abi::write(out, found.unwrap_or_default());
         found.map(|_| ()).ok_or(vk::Result::ERROR_FORMAT_NOT_SUPPORTED)

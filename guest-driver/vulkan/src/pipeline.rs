@@ -67,7 +67,8 @@ impl Pipeline {
         let stage = &info.stage;
         let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
             .map(|info| Module::of(abi::items(info.p_code.cast::<u8>(), info.code_size)));
-        let Module { bytes, names, images } = inline.as_ref().unwrap_or_else(|| abi::get::<Module>(stage.module));
+        let Module { bytes, names, images } =
+            inline.as_ref().unwrap_or_else(|| abi::get::<Module>(stage.module));
         let required =
             abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
         let wants_full = stage.flags.contains(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);

@@ -8,6 +8,7 @@ use campanile_protocol::profile::Profile;
 
 use crate::abi;
 use crate::graphics;
+use crate::image::sampler::BIAS;
 use crate::image::support;
 use crate::instance::API_VERSION;
 use crate::physical::PhysicalDevice;
@@ -49,6 +50,23 @@ fn stored(profile: &Profile) -> u32 {
     profile.storage_texels.max(4)
 }
 
+/// The least of uniform buffers that Vulkan allows.
+const UNIFORM: u32 = 12;
+
+/// Uniform buffers of a kernel; where there are images, one more holds their records.
+fn uniform(profile: &Profile) -> u32 {
+    if support::has_images(profile) {
+        profile.uniform_buffers.saturating_sub(1).max(UNIFORM.min(profile.uniform_buffers))
+    } else {
+        profile.uniform_buffers
+    }
+}
+
+/// All that a kernel is bound to, in the same way.
+fn resources(profile: &Profile) -> u32 {
+    profile.buffers - u32::from(support::has_images(profile))
+}
+
 /// The sampler limits of a kernel, and of a set: samplers are words in memory.
 const SAMPLERS: u32 = 16;
 const SET_SAMPLERS: u32 = 96;
@@ -71,15 +89,15 @@ fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
         buffer_image_granularity: 4096,
         max_bound_descriptor_sets: profile.sets,
         max_per_stage_descriptor_samplers: SAMPLERS,
-        max_per_stage_descriptor_uniform_buffers: profile.uniform_buffers,
+        max_per_stage_descriptor_uniform_buffers: uniform(profile),
         max_per_stage_descriptor_storage_buffers: profile.storage_buffers,
         max_per_stage_descriptor_sampled_images: sampled(profile),
         max_per_stage_descriptor_storage_images: stored(profile),
         max_per_stage_descriptor_input_attachments: 4,
-        max_per_stage_resources: profile.buffers,
+        max_per_stage_resources: resources(profile),
         max_descriptor_set_samplers: SET_SAMPLERS,
-        max_descriptor_set_uniform_buffers: profile.uniform_buffers,
-        max_descriptor_set_uniform_buffers_dynamic: profile.uniform_buffers.min(DYNAMIC),
+        max_descriptor_set_uniform_buffers: uniform(profile),
+        max_descriptor_set_uniform_buffers_dynamic: uniform(profile).min(DYNAMIC),
         max_descriptor_set_storage_buffers: profile.storage_buffers,
         max_descriptor_set_storage_buffers_dynamic: profile.storage_buffers.min(DYNAMIC),
         max_descriptor_set_sampled_images: sampled(profile).max(96),
@@ -102,7 +120,7 @@ fn limits(profile: &Profile) -> vk::PhysicalDeviceLimits {
         mipmap_precision_bits: 4,
         max_draw_indexed_index_value: (1 << 24) - 1,
         max_draw_indirect_count: 1,
-        max_sampler_lod_bias: 2.0,
+        max_sampler_lod_bias: BIAS,
         max_sampler_anisotropy: 1.0,
         max_viewports: 1,
         max_viewport_dimensions: [4096; 2],
@@ -215,7 +233,7 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             (profile.buffers.max(1024), largest(physical));
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceVulkan12Properties<'_>>(structure) {
-        let (storage, uniform) = (profile.storage_buffers, profile.uniform_buffers);
+        let (storage, uniform) = (profile.storage_buffers, uniform(profile));
         *p = vk::PhysicalDeviceVulkan12Properties {
             p_next: p.p_next,
             driver_id: vk::DriverId::default(),
@@ -235,7 +253,7 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             max_per_stage_descriptor_update_after_bind_storage_buffers: storage,
             max_per_stage_descriptor_update_after_bind_sampled_images: sampled(profile),
             max_per_stage_descriptor_update_after_bind_storage_images: stored(profile),
-            max_per_stage_update_after_bind_resources: profile.buffers,
+            max_per_stage_update_after_bind_resources: resources(profile),
             max_descriptor_set_update_after_bind_sampled_images: sampled(profile).max(96),
             max_descriptor_set_update_after_bind_storage_images: stored(profile).max(24),
             max_descriptor_set_update_after_bind_uniform_buffers: uniform,
@@ -312,7 +330,7 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         p.filter_minmax_image_component_mapping = vk::FALSE;
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceDescriptorIndexingProperties<'_>>(structure) {
-        let (storage, uniform) = (profile.storage_buffers, profile.uniform_buffers);
+        let (storage, uniform) = (profile.storage_buffers, uniform(profile));
         *p = vk::PhysicalDeviceDescriptorIndexingProperties {
             p_next: p.p_next,
             max_per_stage_descriptor_update_after_bind_samplers: SAMPLERS,
@@ -321,7 +339,7 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             max_per_stage_descriptor_update_after_bind_storage_buffers: storage,
             max_per_stage_descriptor_update_after_bind_sampled_images: sampled(profile),
             max_per_stage_descriptor_update_after_bind_storage_images: stored(profile),
-            max_per_stage_update_after_bind_resources: profile.buffers,
+            max_per_stage_update_after_bind_resources: resources(profile),
             max_descriptor_set_update_after_bind_sampled_images: sampled(profile).max(96),
             max_descriptor_set_update_after_bind_storage_images: stored(profile).max(24),
             max_descriptor_set_update_after_bind_uniform_buffers: uniform,

@@ -16,8 +16,8 @@ use ash::vk;
 use crate::abi;
 use crate::abi::handle;
 use crate::debug;
-use crate::lower;
 use crate::lower::records::Images;
+use crate::lower::write::lowered;
 use crate::numbers;
 use crate::numbers::Names;
 use crate::report::report;
@@ -43,7 +43,7 @@ impl Module {
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let small = if bytes.len() > DEBUGGED { debug::stripped(bytes).into() } else { Cow::Borrowed(bytes) };
         let (bytes, names) = numbers::carried(&small);
-        match lower::lowered(&spirv::words(&bytes)) {
+        match lowered(&spirv::words(&bytes)) {
             Ok(Some((words, images))) => {
                 Self { bytes: spirv::bytes(&words).collect(), names, images: Some(Arc::new(images)) }
             }

@@ -59,7 +59,9 @@ static void looks_like_graphics(struct device *device, int is_there) {
     VkPhysicalDeviceLimits limits = properties.properties.limits;
     NEED((limits.maxImageDimension2D >= 8192 && limits.maxColorAttachments >= 8) == is_there);
     NEED((features_of(device, VK_FORMAT_D32_SFLOAT_S8_UINT) != 0) == is_there);
-    NEED(features_of(device, VK_FORMAT_R8G8B8A8_UNORM) == 0);
+    /* Kernels of both read and write it; nothing draws to it. */
+    VkFormatFeatureFlags colour = features_of(device, VK_FORMAT_R8G8B8A8_UNORM);
+    NEED((colour & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT) && !(colour & VK_FORMAT_FEATURE_COLOR_ATTACHMENT_BIT));
 }
 
 static void graphics(void) {

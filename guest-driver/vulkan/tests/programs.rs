@@ -1,5 +1,5 @@
 //! Vulkan programs in C, on Vulkan's own loader, on a daemon of their own: `compute.c`, `sync.c`, `extensions.c`, `errors.c`, `claims.c`,
-//! `memory.c`, `texels.c`, a test each for what their first argument names.
+//! `memory.c`, `texels.c`, `images.c`, `sampling.c`, a test each for what their first argument names.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../../c/tests/built/mod.rs"]
@@ -61,6 +61,11 @@ fn printed_on(arguments: &[&str], program: &str, test: &str, variables: &[(&str,
 
 /// The same, on the driver that engines load.
 fn run_natively(program: &str, test: &str) {
+    assert_eq!(printed_natively(program, test), format!("{test}: ok\n"));
+}
+
+/// What a test prints there.
+fn printed_natively(program: &str, test: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(compiled(folder.path(), program));
     command.arg(test);
@@ -73,7 +78,7 @@ fn run_natively(program: &str, test: &str) {
             command.env(name, value);
         }
     }
-    assert_eq!(printed(&mut command), format!("{test}: ok\n"));
+    printed(&mut command)
 }
 
 /// A program, compiled with all warnings as errors.
@@ -262,6 +267,48 @@ fn texel_buffers_have_the_formats_that_are_told_and_no_others() {
 fn texel_buffers_come_to_the_same_on_the_driver_itself() {
     for test in ["sets", "push-descriptors", "push-templates"] {
         run_natively("texels", test);
+    }
+}
+
+#[test]
+fn kernels_read_and_write_images_of_all_kinds() {
+    run("images", "kernels");
+}
+
+#[test]
+fn images_are_copied_and_cleared() {
+    run("images", "copies");
+    run("images", "clears");
+}
+
+#[test]
+fn images_have_the_formats_and_sizes_that_are_told_and_no_others() {
+    run_wild("images", "told");
+}
+
+#[test]
+fn images_come_to_the_same_on_the_driver_itself() {
+    for test in ["kernels", "copies", "clears"] {
+        run_natively("images", test);
+    }
+}
+
+#[test]
+fn what_is_sampled_is_what_the_driver_itself_samples() {
+    let ours = printed_on(&["--tdr-timeout", "5000"], "sampling", "sampled", &[VALIDATION]);
+    let native = printed_natively("sampling", "sampled");
+    let numbers = |text: &str| -> Vec<(String, f64)> {
+        let number = |line: &str| {
+            let (place, value) = line.split_once(' ')?;
+            Some((place.to_owned(), value.parse().ok()?))
+        };
+        text.lines().filter_map(number).collect()
+    };
+    let (ours, native) = (numbers(&ours), numbers(&native));
+    assert_eq!((ours.len(), native.len()), (16 * 960, 16 * 960));
+    for ((place, own), (same, wanted)) in ours.iter().zip(&native) {
+        // Drivers may compute weights of neighbours in 8 bits; texels are as far apart as 12.5.
+        assert!(place == same && (own - wanted).abs() < 0.1, "{place}: {own} for {wanted}");
     }
 }
 

@@ -240,7 +240,8 @@ mod tests {
             found.unwrap()
         };
         // Another object with the same bindings.
-        let mut addresses = |kind| pushed(kind).into_iter().map(|range| range.map(|range| range.va)).collect::<Vec<_>>();
+        let mut addresses =
+            |kind| pushed(kind).into_iter().map(|range| range.map(|range| range.va)).collect::<Vec<_>>();
         assert_eq!(addresses(vk::DescriptorType::STORAGE_BUFFER), [Some(256), None]);
         assert_eq!(addresses(vk::DescriptorType::UNIFORM_BUFFER), [None, None]);
     }

@@ -12,8 +12,8 @@ use crate::image::clear;
 use crate::image::object::Image;
 use crate::image::region::Grid;
 use crate::image::region::Volume;
+use crate::image::surface::Part;
 use crate::image::surface::Surface;
-use crate::image::view::Part;
 use crate::report::report;
 
 /// Bytes of a pattern that an image is filled with, where a word does not do.
@@ -153,7 +153,8 @@ impl Recording {
             return Ok(());
         }
         let length = bytes.min(PATTERN);
-        let pattern: Vec<u8> = texel.iter().copied().cycle().take(usize::try_from(length).unwrap_or(0)).collect();
+        let pattern: Vec<u8> =
+            texel.iter().copied().cycle().take(usize::try_from(length).unwrap_or(0)).collect();
         let piece = core.heap.allocate(length)?;
         piece.write(0, &pattern)?;
         let mut at = 0;

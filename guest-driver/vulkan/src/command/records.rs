@@ -38,7 +38,8 @@ impl Recording {
             let size = records.kind.vectors() as usize * VECTOR;
             let places = words.get_mut(records.first as usize * VECTOR..).unwrap_or_default();
             for (element, place) in (0..records.count).zip(places.chunks_mut(size)) {
-                let range = self.sets.get(records.set as usize).and_then(|bound| bound.range(binding, element));
+                let range =
+                    self.sets.get(records.set as usize).and_then(|bound| bound.range(binding, element));
                 range.iter().for_each(|range| write(place, records.kind, range));
             }
         }

@@ -22,8 +22,7 @@ pub(crate) fn is_texels(kind: vk::DescriptorType) -> bool {
 
 /// Whether descriptors of a type are images or samplers.
 pub(crate) fn is_image(kind: vk::DescriptorType) -> bool {
-    has_sampler(kind)
-        || matches!(kind, vk::DescriptorType::SAMPLED_IMAGE | vk::DescriptorType::STORAGE_IMAGE)
+    has_sampler(kind) || matches!(kind, vk::DescriptorType::SAMPLED_IMAGE | vk::DescriptorType::STORAGE_IMAGE)
 }
 
 /// Whether descriptors of a type are buffers that are not seen as texels. What is none of these is inert.
@@ -62,8 +61,7 @@ pub(crate) fn image(
     info: &vk::DescriptorImageInfo,
 ) -> Option<Range> {
     let given = || (!info.sampler.is_null()).then(|| abi::share::<Sampler>(info.sampler));
-    let sampler =
-        if has_sampler(kind) { layout.sampler(slot).cloned().or_else(given) } else { None };
+    let sampler = if has_sampler(kind) { layout.sampler(slot).cloned().or_else(given) } else { None };
     if kind == vk::DescriptorType::SAMPLER {
         return sampler.map(|sampler| Range { sampler: Some(sampler), ..Range::default() });
     }

@@ -94,7 +94,9 @@ pub(crate) fn texel(format: &Format, colour: [u32; 4]) -> Option<Vec<u8>> {
     let word = |component: usize| components.get(component).copied().unwrap_or(0);
     let all = match stored(format)? {
         Stored::Unsigned(widths) => packed(widths, &|at, width| normal(float(at), 0.0, (1 << width) - 1)),
-        Stored::Signed(widths) => packed(widths, &|at, width| normal(float(at), -1.0, (1 << (width - 1)) - 1)),
+        Stored::Signed(widths) => {
+            packed(widths, &|at, width| normal(float(at), -1.0, (1 << (width - 1)) - 1))
+        }
         Stored::Integer(widths) => packed(widths, &|at, _| word(at)),
         Stored::Half(count) => packed(&[16; 4][..count], &|at, _| half(float(at))),
         Stored::Whole(count) => packed(&[32; 4][..count], &|at, _| word(at)),

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use ash::vk;
 use campanile_protocol::packet::BINDING_ALIGNMENT;
 
+use super::surface::Part;
 use super::surface::Surface;
-use super::view::Part;
 use crate::abi;
 use crate::abi::Outcome;
 use crate::abi::handle;
@@ -174,9 +174,10 @@ pub(crate) extern "system" fn subresource_layout(
     abi::quiet("vkGetImageSubresourceLayout", || {
         let (image, part) = (abi::get::<Image>(image), abi::read(part));
         let (level, layer) = (part.mip_level, part.array_layer);
-        let found = image.surface.as_ref().filter(|surface| {
-            Part { level, levels: 1, layer, layers: 1 }.is_in(surface)
-        });
+        let found = image
+            .surface
+            .as_ref()
+            .filter(|surface| Part { level, levels: 1, layer, layers: 1 }.is_in(surface));
         let layout = match found {
             Some(surface) => vk::SubresourceLayout {
                 offset: surface.offset(level, layer),

@@ -54,7 +54,12 @@ impl Grid {
     }
 
     /// Of a box in a buffer from `va` on, whose rows and slices have these texels; as many as the box has, where 0 is said.
-    pub(crate) fn in_buffer(surface: &Surface, va: u64, [length, height]: [u32; 2], extent: vk::Extent3D) -> Self {
+    pub(crate) fn in_buffer(
+        surface: &Surface,
+        va: u64,
+        [length, height]: [u32; 2],
+        extent: vk::Extent3D,
+    ) -> Self {
         let or = |said: u32, own: u32| u64::from(if said == 0 { own } else { said });
         let row = or(length, extent.width) * surface.texel();
         Self { va, row, slice: row * or(height, extent.height) }
@@ -78,9 +83,8 @@ impl Volume {
         let mut rows = rows.filter(|run| run.bytes > 0).peekable();
         std::iter::from_fn(move || {
             let mut run = rows.next()?;
-            let goes_on = |run: &Run, next: &Run| {
-                next.from == run.from + run.bytes && next.to == run.to + run.bytes
-            };
+            let goes_on =
+                |run: &Run, next: &Run| next.from == run.from + run.bytes && next.to == run.to + run.bytes;
             while let Some(next) = rows.next_if(|next| goes_on(&run, next)) {
                 run.bytes += next.bytes;
             }
@@ -98,9 +102,8 @@ mod tests {
     #[test]
     fn rows_that_lie_behind_each_other_on_both_sides_are_one_run() {
         let grid = |va, row, slice| Grid { va, row, slice };
-        let runs = |bytes, from, to| -> Vec<Run> {
-            Volume { bytes, rows: 3, slices: 2 }.runs(from, to).collect()
-        };
+        let runs =
+            |bytes, from, to| -> Vec<Run> { Volume { bytes, rows: 3, slices: 2 }.runs(from, to).collect() };
         let all = runs(16, grid(0, 16, 48), grid(1000, 16, 48));
         assert_eq!(all, [Run { from: 0, to: 1000, bytes: 96 }]);
         let slices = runs(16, grid(0, 16, 256), grid(1000, 16, 48));

@@ -3,6 +3,7 @@
 use ash::vk;
 use campanile_protocol::profile;
 use campanile_protocol::profile::Profile;
+use campanile_protocol::texels::Number;
 
 use super::surface;
 use crate::physical::PhysicalDevice;
@@ -17,8 +18,8 @@ pub(crate) const LAYERS: u32 = 256;
 const BYTES: u64 = 1 << 31;
 
 /// Whether kernels have images: texel buffers, of as many texels as an image may have.
-pub(crate) fn has_images(physical: &PhysicalDevice) -> bool {
-    physical.has(profile::FEATURE_TEXEL_BUFFERS) && physical.profile.texel_elements >= LEAST
+pub(crate) fn has_images(profile: &Profile) -> bool {
+    profile.features & profile::FEATURE_TEXEL_BUFFERS != 0 && profile.texel_elements >= LEAST
 }
 
 /// The largest power of two whose power is no more than `texels`.
@@ -36,7 +37,9 @@ pub(crate) fn sides(profile: &Profile) -> [u32; 2] {
 /// What images of a format are good for, however they are tiled.
 pub(crate) fn features(physical: &PhysicalDevice, format: vk::Format) -> vk::FormatFeatureFlags2 {
     use vk::FormatFeatureFlags2 as Flag;
-    let Some(known) = surface::format(format).filter(|_| has_images(physical)) else { return Flag::empty() };
+    let Some(known) = surface::format(format).filter(|_| has_images(&physical.profile)) else {
+        return Flag::empty();
+    };
     let mut features = Flag::TRANSFER_SRC | Flag::TRANSFER_DST | Flag::SAMPLED_IMAGE;
     let mut add = |is_there: bool, more| {
         if is_there {
@@ -49,6 +52,7 @@ pub(crate) fn features(physical: &PhysicalDevice, format: vk::Format) -> vk::For
     // Where kernels name no format because texel buffers have none of that name, they need both.
     add(known.is_storage && (known.image.is_some() || reads && writes), Flag::STORAGE_IMAGE);
     add(known.has_atomics(), Flag::STORAGE_IMAGE_ATOMIC);
+    add(known.number == Number::Float, Flag::SAMPLED_IMAGE_FILTER_LINEAR);
     add(reads, Flag::STORAGE_READ_WITHOUT_FORMAT);
     add(writes, Flag::STORAGE_WRITE_WITHOUT_FORMAT);
     features
@@ -64,7 +68,10 @@ fn usages(features: vk::FormatFeatureFlags2) -> vk::ImageUsageFlags {
         (Flag::SAMPLED_IMAGE, Usage::SAMPLED),
         (Flag::STORAGE_IMAGE, Usage::STORAGE),
     ];
-    pairs.iter().filter(|(flag, _)| features.contains(*flag)).fold(Usage::empty(), |all, (_, usage)| all | *usage)
+    pairs
+        .iter()
+        .filter(|(flag, _)| features.contains(*flag))
+        .fold(Usage::empty(), |all, (_, usage)| all | *usage)
 }
 
 /// How large images of these properties may be; none where there are no such images.

@@ -92,6 +92,37 @@ impl Surface {
     }
 }
 
+/// Levels and layers of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) level: u32,
+    pub(crate) levels: u32,
+    pub(crate) layer: u32,
+    pub(crate) layers: u32,
+}
+
+impl Part {
+    /// Those of a range, of which there may be as many as are left.
+    pub(crate) fn of(surface: &Surface, range: &vk::ImageSubresourceRange) -> Self {
+        let (level, layer) = (range.base_mip_level, range.base_array_layer);
+        let or_rest = |count, all: u32, first| {
+            if count == vk::REMAINING_MIP_LEVELS { all.saturating_sub(first) } else { count }
+        };
+        let (levels, layers) = (
+            or_rest(range.level_count, surface.levels, level),
+            or_rest(range.layer_count, surface.layers, layer),
+        );
+        Self { level, levels, layer, layers }
+    }
+
+    /// Whether an image has them.
+    pub(crate) fn is_in(&self, surface: &Surface) -> bool {
+        let ends =
+            |first: u32, count: u32, all| count > 0 && first.checked_add(count).is_some_and(|end| end <= all);
+        ends(self.level, self.levels, surface.levels) && ends(self.layer, self.layers, surface.layers)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ash::vk;

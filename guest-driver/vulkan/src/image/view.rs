@@ -5,6 +5,7 @@ use campanile_protocol::texels::Format;
 
 use super::object::Image;
 use super::surface;
+use super::surface::Part;
 use super::surface::Surface;
 use crate::abi;
 use crate::abi::handle;
@@ -36,38 +37,6 @@ pub(crate) struct Shown {
 
 handle!(View, vk::ImageView);
 
-/// Levels and layers of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) level: u32,
-    pub(crate) levels: u32,
-    pub(crate) layer: u32,
-    pub(crate) layers: u32,
-}
-
-impl Part {
-    /// Those of a range, of which there may be as many as are left.
-    pub(crate) fn of(surface: &Surface, range: &vk::ImageSubresourceRange) -> Self {
-        let (level, layer) = (range.base_mip_level, range.base_array_layer);
-        let or_rest = |count, all: u32, first| {
-            if count == vk::REMAINING_MIP_LEVELS { all.saturating_sub(first) } else { count }
-        };
-        let (levels, layers) = (
-            or_rest(range.level_count, surface.levels, level),
-            or_rest(range.layer_count, surface.layers, layer),
-        );
-        Self { level, levels, layer, layers }
-    }
-
-    /// Whether an image has them.
-    pub(crate) fn is_in(&self, surface: &Surface) -> bool {
-        let ends = |first: u32, count: u32, all| {
-            count > 0 && first.checked_add(count).is_some_and(|end| end <= all)
-        };
-        ends(self.level, self.levels, surface.levels) && ends(self.layer, self.layers, surface.layers)
-    }
-}
-
 /// The components of a texel in the order of a view, a byte each.
 fn order(components: &vk::ComponentMapping) -> u32 {
     let vk::ComponentMapping { r, g, b, a } = *components;
@@ -98,7 +67,8 @@ impl Shown {
         let texels = |bytes: u64| u32::try_from(bytes / surface.texel()).ok();
         let mask = texels(campanile_protocol::packet::BINDING_ALIGNMENT)?.checked_sub(1)?;
         let mut record = [0; SAMPLED as usize * VECTOR];
-        let head = [width, height, slices(level), levels, mask, order, u32::from(surface.is_volume()), 0];
+        let (shrink, parts) = (u32::from(surface.is_volume()), format.components());
+        let head = [width, height, slices(level), levels, mask, order, shrink, parts];
         record[..head.len()].copy_from_slice(&head);
         for (place, below) in record[head.len()..].iter_mut().zip(0..levels.min(LEVELS)) {
             *place = texels(surface.offset(level + below, layer) - first)?;

@@ -3,22 +3,27 @@
 use ::spirv::ImageOperands;
 use ::spirv::Op;
 
-use super::Refusal;
 use super::code::INT;
+use super::code::Refusal;
 use super::code::Scalar;
 use super::code::Type;
 use super::code::UINT;
 use super::code::UVEC3;
 use super::code::push;
 use super::emit::Emit;
-use super::module::Handle;
+use super::handle::Handle;
+use super::handle::Opaque;
+use super::handle::Place;
 use super::module::Module;
-use super::module::Opaque;
-use super::module::Place;
 use super::operands::Operands;
 use super::records;
 use super::shape::Dim;
 use super::shape::Shape;
+
+/// Functions that are being written.
+pub(super) struct Body<'m> {
+    pub(super) module: &'m mut Module,
+}
 
 /// An image that an instruction uses.
 #[derive(Clone, Copy)]
@@ -29,55 +34,60 @@ pub(super) struct Used {
     pub(super) handle: Handle,
 }
 
-impl Module {
+impl Body<'_> {
     pub(super) fn write(&mut self, op: Op, operands: &[u32]) {
-        push(&mut self.code.functions, op, operands);
+        push(&mut self.module.code.functions, op, operands);
     }
 
     /// Writes an instruction of a function as it becomes.
     pub(super) fn rewrite(&mut self, op: u32, instruction: &[u32]) -> Result<(), Refusal> {
         let known = Op::from_u32(op);
-        self.value(instruction);
+        self.module.value(instruction);
         match (known, instruction) {
             (Some(Op::Function), [_, result, id, control, ty]) => {
-                self.write(Op::Function, &[self.mapped(*result), *id, *control, self.mapped(*ty)]);
+                self.write(
+                    Op::Function,
+                    &[self.module.mapped(*result), *id, *control, self.module.mapped(*ty)],
+                );
             }
             (Some(Op::FunctionParameter), [_, ty, id]) => self.given(*ty, *id),
             (Some(Op::FunctionCall), [_, result, id, callee, arguments @ ..]) => {
                 self.call([*result, *id, *callee], arguments)?;
             }
             (Some(Op::AccessChain | Op::InBoundsAccessChain), [_, ty, id, base, index])
-                if self.handles.get(base).is_some_and(|base| base.is_array) =>
+                if self.module.handles.get(base).is_some_and(|base| base.is_array) =>
             {
                 self.element(*ty, *id, *base, *index)?;
             }
             (Some(op @ (Op::Load | Op::CopyObject)), [_, ty, id, from, rest @ ..])
-                if self.handles.contains_key(from) =>
+                if self.module.handles.contains_key(from) =>
             {
-                let handle = self.handles[from];
-                self.handles.insert(*id, handle);
+                let handle = self.module.handles[from];
+                self.module.handles.insert(*id, handle);
                 if handle.what == Opaque::Sampler {
-                    self.removed.insert(*id);
+                    self.module.removed.insert(*id);
                 } else {
-                    let operands = [&[self.mapped(*ty), *id, self.alias_of(*from)], rest].concat();
+                    let operands = [&[self.module.mapped(*ty), *id, self.alias_of(*from)], rest].concat();
                     self.write(op, &operands);
                 }
             }
-            (Some(Op::SampledImage), [_, _, id, image, sampler]) if self.handles.contains_key(image) => {
-                let (mut handle, with) = (self.handles[image], self.handles.get(sampler));
+            (Some(Op::SampledImage), [_, _, id, image, sampler])
+                if self.module.handles.contains_key(image) =>
+            {
+                let (mut handle, with) = (self.module.handles[image], self.module.handles.get(sampler));
                 let sampler = with.and_then(|with| with.sampler).ok_or("a sampler comes from nowhere")?;
                 let Opaque::Image(shape) = handle.what else { return Err("it is sampled twice") };
                 (handle.what, handle.sampler) = (Opaque::Combined(shape), Some(sampler));
                 self.stands_for(*id, *image, handle);
             }
-            (Some(Op::Image), [_, _, id, image]) if self.handles.contains_key(image) => {
-                let mut handle = self.handles[image];
+            (Some(Op::Image), [_, _, id, image]) if self.module.handles.contains_key(image) => {
+                let mut handle = self.module.handles[image];
                 let Opaque::Combined(shape) = handle.what else { return Err("it is no sampled image") };
                 handle.what = Opaque::Image(shape);
                 self.stands_for(*id, *image, handle);
             }
             (Some(op), _) => return self.access(op, instruction),
-            (None, _) => self.code.functions.extend(instruction),
+            (None, _) => self.module.code.functions.extend(instruction),
         }
         Ok(())
     }
@@ -106,7 +116,7 @@ impl Module {
             }
             (Op::ImageTexelPointer, [_, ty, id, _, coordinate, sample]) => {
                 let index = self.index_of(&used, *coordinate)?;
-                self.write(op, &[self.mapped(*ty), *id, used.id, index, *sample]);
+                self.write(op, &[self.module.mapped(*ty), *id, used.id, index, *sample]);
             }
             (Op::ImageFetch, [_, ty, id, _, coordinate, operands @ ..]) => {
                 self.fetch([*ty, *id], &used, *coordinate, &Operands::read(operands)?)?;
@@ -114,11 +124,8 @@ impl Module {
             (Op::ImageQuerySizeLod, [_, ty, id, _, lod]) => self.size([*ty, *id], &used, Some(*lod))?,
             (Op::ImageQuerySize, [_, ty, id, _]) => self.size([*ty, *id], &used, None)?,
             (Op::ImageQueryLevels, [_, ty, id, _]) => {
-                let record = self.record(used.handle.image)?;
-                let levels = self.inline(|emit| {
-                    let head = emit.record(record, 0);
-                    emit.part(Scalar::Uint, head, 3)
-                });
+                let (function, record) = (self.module.library("levels")?, self.record(used.handle.image)?);
+                let levels = self.inline(|emit| emit.op(Op::FunctionCall, UINT, &[function, record]));
                 self.bits([*ty, *id], levels);
             }
             _ => return self.sample(op, instruction, &used),
@@ -129,11 +136,11 @@ impl Module {
     /// An instruction as it is, but for a type that another stands for.
     fn with_mapped_type(&mut self, op: Op, instruction: &[u32]) {
         let is_of_pointers = matches!(op, Op::Undef | Op::Load | Op::AccessChain | Op::InBoundsAccessChain);
-        let start = self.code.functions.len();
-        self.code.functions.extend(instruction);
+        let start = self.module.code.functions.len();
+        self.module.code.functions.extend(instruction);
         if (is_of_pointers || is_of_images(op))
-            && let Some(ty) = instruction.get(1).map(|ty| self.mapped(*ty))
-            && let Some(place) = self.code.functions.get_mut(start + 1)
+            && let Some(ty) = instruction.get(1).map(|ty| self.module.mapped(*ty))
+            && let Some(place) = self.module.code.functions.get_mut(start + 1)
         {
             *place = ty;
         }
@@ -141,7 +148,7 @@ impl Module {
 
     /// What an instruction uses as an image, if it is one that is lowered.
     fn used(&self, id: u32) -> Option<Used> {
-        let handle = *self.handles.get(&id).filter(|handle| !handle.is_array)?;
+        let handle = *self.module.handles.get(&id).filter(|handle| !handle.is_array)?;
         match handle.what {
             Opaque::Image(shape) | Opaque::Combined(shape) => {
                 Some(Used { id: self.alias_of(id), shape, handle })
@@ -152,40 +159,43 @@ impl Module {
 
     /// The value that stands for one that is declared no more.
     pub(super) fn alias_of(&self, id: u32) -> u32 {
-        self.aliases.get(&id).copied().unwrap_or(id)
+        self.module.aliases.get(&id).copied().unwrap_or(id)
     }
 
     fn stands_for(&mut self, id: u32, image: u32, handle: Handle) {
-        self.aliases.insert(id, self.alias_of(image));
-        self.handles.insert(id, handle);
-        self.removed.insert(id);
+        self.module.aliases.insert(id, self.alias_of(image));
+        self.module.handles.insert(id, handle);
+        self.module.removed.insert(id);
     }
 
     /// A parameter of a function, and the record of what it is.
     fn given(&mut self, ty: u32, id: u32) {
-        let opaque = self.parameter(ty);
+        let opaque = self.module.parameter(ty);
         if opaque == Some(Opaque::Sampler) {
-            self.removed.insert(id);
+            self.module.removed.insert(id);
         } else {
-            self.write(Op::FunctionParameter, &[self.mapped(ty), id]);
+            self.write(Op::FunctionParameter, &[self.module.mapped(ty), id]);
         }
         if let Some(what) = opaque {
-            let (word, record) = (self.code.ty(UINT), self.code.id());
+            let (word, record) = (self.module.code.ty(UINT), self.module.code.id());
+            let pointer = self.module.pointers.contains_key(&ty).then_some(id);
             self.write(Op::FunctionParameter, &[word, record]);
-            self.handles.insert(id, Handle::to(what, Place::Id(record), false));
+            self.module.handles.insert(id, Handle::to(what, Place::Id(record), pointer, false));
         }
     }
 
     fn call(&mut self, [result, id, callee]: [u32; 3], arguments: &[u32]) -> Result<(), Refusal> {
-        let mut operands = vec![self.mapped(result), id, callee];
+        let mut operands = vec![self.module.mapped(result), id, callee];
         for argument in arguments {
-            let handle = self.handles.get(argument).copied();
+            let handle = self.module.handles.get(argument).copied();
             if handle.is_none_or(|handle| handle.what != Opaque::Sampler) {
                 operands.push(self.alias_of(*argument));
             }
             if let Some(handle) = handle {
-                if handle.is_array || self.aliases.contains_key(argument) && handle.sampler.is_some() {
-                    return Err("an array of images, or one with a sampler beside it, is given to a function");
+                if handle.is_array || self.module.aliases.contains_key(argument) && handle.sampler.is_some() {
+                    return Err(
+                        "an array of images, or one with a sampler beside it, is given to a function",
+                    );
                 }
                 operands.push(self.record(handle.image.or(handle.sampler))?);
             }
@@ -196,7 +206,7 @@ impl Module {
 
     /// An element of an array of images or samplers.
     fn element(&mut self, ty: u32, id: u32, base: u32, index: u32) -> Result<(), Refusal> {
-        let array = self.handles[&base];
+        let array = self.module.handles[&base];
         let vectors = match array.what {
             Opaque::Sampler => records::Kind::Sampler,
             Opaque::Combined(_) => records::Kind::Combined,
@@ -207,10 +217,10 @@ impl Module {
         let Some(Place::At(first)) = array.image.or(array.sampler) else {
             return Err("an array of images is given to a function");
         };
-        let place = match self.constants.get(&index) {
+        let place = match self.module.constants.get(&index) {
             Some(index) => Place::At(first.saturating_add(index.saturating_mul(vectors))),
             None => {
-                let of = self.values.get(&index).copied().ok_or("an index is no word")?;
+                let of = self.module.values.get(&index).copied().ok_or("an index is no word")?;
                 Place::Id(self.inline(|emit| {
                     let (first, vectors) = (emit.code.uint(first), emit.code.uint(vectors));
                     let index = if of == UINT { index } else { emit.op(Op::Bitcast, UINT, &[index]) };
@@ -219,11 +229,11 @@ impl Module {
                 }))
             }
         };
-        self.handles.insert(id, Handle::to(array.what, place, false));
+        self.module.handles.insert(id, Handle::to(array.what, place, Some(id), false));
         if array.what == Opaque::Sampler {
-            self.removed.insert(id);
+            self.module.removed.insert(id);
         } else {
-            self.write(Op::AccessChain, &[self.mapped(ty), id, base, index]);
+            self.write(Op::AccessChain, &[self.module.mapped(ty), id, base, index]);
         }
         Ok(())
     }
@@ -231,24 +241,24 @@ impl Module {
     /// The vector that a record begins at, as a value.
     pub(super) fn record(&mut self, place: Option<Place>) -> Result<u32, Refusal> {
         match place.ok_or("an image comes from nowhere")? {
-            Place::At(first) => Ok(self.code.uint(first)),
+            Place::At(first) => Ok(self.module.code.uint(first)),
             Place::Id(id) => Ok(id),
         }
     }
 
     /// Writes instructions between those of the program.
     pub(super) fn inline<T>(&mut self, write: impl FnOnce(&mut Emit<'_>) -> T) -> T {
-        let mut emit = Emit::new(&mut self.code, self.table);
+        let mut emit = Emit::new(&mut self.module.code);
         let written = write(&mut emit);
         let words = emit.words;
-        self.code.functions.extend(words);
+        self.module.code.functions.extend(words);
         written
     }
 
     /// Gives a result of the program's the bits of words.
     pub(super) fn bits(&mut self, [ty, id]: [u32; 2], words: u32) {
         // A bit cast between equal types is none.
-        let is_same = self.numbers.get(&ty).is_some_and(|Type(of, _)| *of == Scalar::Uint);
+        let is_same = self.module.numbers.get(&ty).is_some_and(|Type(of, _)| *of == Scalar::Uint);
         let op = if is_same { Op::CopyObject } else { Op::Bitcast };
         self.write(op, &[ty, id, words]);
     }
@@ -260,10 +270,13 @@ impl Module {
         coordinate: u32,
         offset: Option<u32>,
     ) -> Result<u32, Refusal> {
-        let words = |ty: Option<&Type>| ty.copied().filter(|Type(of, _)| matches!(of, Scalar::Int | Scalar::Uint));
-        let from = words(self.values.get(&coordinate)).ok_or("a coordinate is not of words")?;
+        let words =
+            |ty: Option<&Type>| ty.copied().filter(|Type(of, _)| matches!(of, Scalar::Int | Scalar::Uint));
+        let from = words(self.module.values.get(&coordinate)).ok_or("a coordinate is not of words")?;
         let by = match offset {
-            Some(offset) => Some((offset, words(self.values.get(&offset)).ok_or("an offset is not of words")?)),
+            Some(offset) => {
+                Some((offset, words(self.module.values.get(&offset)).ok_or("an offset is not of words")?))
+            }
             None => None,
         };
         Ok(self.inline(|emit| {
@@ -288,7 +301,7 @@ impl Module {
     /// The index of a texel, which is beyond all of them where the coordinate is outside of the image.
     fn index_of(&mut self, used: &Used, coordinate: u32) -> Result<u32, Refusal> {
         let at = self.coordinate(used.shape, coordinate, None)?;
-        let (function, record) = (self.index_function(false), self.record(used.handle.image)?);
+        let (function, record) = (self.module.library("index")?, self.record(used.handle.image)?);
         Ok(self.inline(|emit| emit.op(Op::FunctionCall, UINT, &[function, record, at])))
     }
 
@@ -300,10 +313,10 @@ impl Module {
         operands: &Operands,
     ) -> Result<(), Refusal> {
         let at = self.coordinate(used.shape, coordinate, operands.offset())?;
-        let lod = operands.lod.unwrap_or_else(|| self.code.uint(0));
+        let lod = operands.lod.unwrap_or_else(|| self.module.code.uint(0));
         let lod = self.as_word(lod)?;
         let record = self.record(used.handle.image)?;
-        let (index, swizzle) = (self.index_function(true), self.swizzle_function(used.shape.of));
+        let (index, swizzle) = (self.module.library("index_of_level")?, self.typed(used.shape, "swizzle")?);
         let found = self.inline(|emit| {
             let index = emit.op(Op::FunctionCall, UINT, &[index, record, at, lod]);
             emit.typed(Op::ImageFetch, ty, &[used.id, index])
@@ -312,9 +325,19 @@ impl Module {
         Ok(())
     }
 
+    /// The function of the library for texels of an image's type.
+    pub(super) fn typed(&mut self, shape: Shape, name: &str) -> Result<u32, Refusal> {
+        let prefix = match shape.of {
+            Scalar::Int => "i",
+            Scalar::Uint => "u",
+            Scalar::Float | Scalar::Bool => "f",
+        };
+        self.module.library(&format!("{prefix}_{name}"))
+    }
+
     /// A scalar as a word without a sign.
-    fn as_word(&mut self, id: u32) -> Result<u32, Refusal> {
-        match self.values.get(&id) {
+    pub(super) fn as_word(&mut self, id: u32) -> Result<u32, Refusal> {
+        match self.module.values.get(&id) {
             Some(&INT) => Ok(self.inline(|emit| emit.op(Op::Bitcast, UINT, &[id]))),
             Some(&UINT) | None => Ok(id),
             Some(_) => Err("a level is no word"),
@@ -324,10 +347,13 @@ impl Module {
     fn size(&mut self, [ty, id]: [u32; 2], used: &Used, lod: Option<u32>) -> Result<(), Refusal> {
         let lod = match lod {
             Some(lod) => self.as_word(lod)?,
-            None => self.code.uint(0),
+            None => self.module.code.uint(0),
         };
-        let (function, record, shape) = (self.size_function(), self.record(used.handle.image)?, used.shape);
-        let Some(Type(_, count)) = self.numbers.get(&ty).copied() else { return Err("a size is of no words") };
+        let (function, record, shape) =
+            (self.module.library("extent")?, self.record(used.handle.image)?, used.shape);
+        let Some(Type(_, count)) = self.module.numbers.get(&ty).copied() else {
+            return Err("a size is of no words");
+        };
         let words = self.inline(|emit| {
             let size = emit.op(Op::FunctionCall, UVEC3, &[function, record, lod]);
             let mut parts = Vec::new();

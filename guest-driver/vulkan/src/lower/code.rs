@@ -6,6 +6,9 @@ use ::spirv::Op;
 
 use crate::spirv;
 
+/// Why a module stays as it is.
+pub(crate) type Refusal = &'static str;
+
 /// What a component of a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Scalar {
@@ -19,7 +22,6 @@ pub(super) enum Scalar {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Type(pub(super) Scalar, pub(super) u32);
 
-pub(super) const BOOL: Type = Type(Scalar::Bool, 1);
 pub(super) const INT: Type = Type(Scalar::Int, 1);
 pub(super) const UINT: Type = Type(Scalar::Uint, 1);
 pub(super) const FLOAT: Type = Type(Scalar::Float, 1);
@@ -132,12 +134,17 @@ impl Code {
     /// A constant of 32 bits.
     pub(super) fn constant(&mut self, ty: Type, bits: u32) -> u32 {
         let ty = self.ty(ty);
-        let key = Self::key(Op::Constant, &[ty, bits]);
+        self.constant_of(Op::Constant, ty, &[bits])
+    }
+
+    /// A constant by its opcode: one of any type, a composite of others, or a boolean.
+    pub(super) fn constant_of(&mut self, op: Op, ty: u32, operands: &[u32]) -> u32 {
+        let key = Self::key(op, &[&[ty], operands].concat());
         if let Some(known) = self.known.get(&key) {
             return *known;
         }
         let id = self.id();
-        push(&mut self.declarations, Op::Constant, &[ty, id, bits]);
+        push(&mut self.declarations, op, &[&[ty, id], operands].concat());
         self.known.insert(key, id);
         id
     }

@@ -5,7 +5,8 @@
 //!   record: what the bound view is like (`records`), in one uniform buffer that a dispatch fills from its descriptors
 //! ```
 //!
-//! `module` writes what stands before the functions, `body` the functions, and `helpers` and `sampling` add functions of their own.
+//! `module` writes what stands before the functions, `body` and `sampling` the functions; `library` adds functions that compute indices
+//! and filter, which are written in GLSL.
 //! Types that have become the same are one. Samplers are records alone. An image that a function is given brings its record along.
 //!
 //! A module without images stays as it is, and so does one of which something cannot be lowered: the host refuses it.
@@ -13,7 +14,8 @@
 mod body;
 mod code;
 mod emit;
-mod helpers;
+mod handle;
+mod library;
 mod module;
 mod operands;
 pub(crate) mod records;
@@ -21,9 +23,4 @@ mod sampling;
 mod shape;
 #[cfg(test)]
 mod tests;
-mod write;
-
-/// Why a module stays as it is.
-pub(crate) type Refusal = &'static str;
-
-pub(crate) use write::lowered;
+pub(crate) mod write;

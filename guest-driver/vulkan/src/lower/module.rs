@@ -9,57 +9,41 @@ use ::spirv::Decoration;
 use ::spirv::Op;
 use ::spirv::StorageClass;
 
-use super::Refusal;
 use super::code::Code;
+use super::code::Refusal;
 use super::code::Scalar;
 use super::code::Type;
 use super::code::UINT;
 use super::code::UVEC4;
 use super::code::instructions;
 use super::code::push;
-use super::emit::Table;
-use super::helpers::Helpers;
+use super::handle::Handle;
+use super::handle::Opaque;
+use super::handle::Place;
 use super::records::Kind;
 use super::records::Records;
-use super::shape::DIM_BUFFER;
 use super::shape::Operands;
 use super::shape::Shape;
 
 /// Numbers of a set that packets carry.
 const CARRIED: u32 = 64;
 
-/// What a type holds of images and samplers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opaque {
-    Image(Shape),
-    Combined(Shape),
-    Sampler,
-}
-
-/// Where a record begins: at a vector that is known, or at one that the kernel computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    At(u32),
-    Id(u32),
-}
-
-/// An image or a sampler, or a pointer to one or to an array of them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Handle {
-    pub(super) what: Opaque,
-    /// The record of the image, where there is one.
-    pub(super) image: Option<Place>,
-    /// The record of the sampler, where there is one.
-    pub(super) sampler: Option<Place>,
-    /// Whether it is a pointer to an array: indices count in records.
-    pub(super) is_array: bool,
+/// What a program's module has of the library.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) ids: HashMap<u32, u32>,
+    /// The instructions that GLSL has by name; 0 before any are used.
+    pub(super) extended: u32,
+    /// Whether the program imports them itself.
+    pub(super) imports: bool,
 }
 
 /// What is known of a module while it is written anew.
 pub(super) struct Module {
     pub(super) code: Code,
-    pub(super) table: Table,
-    pub(super) helpers: Helpers,
+    /// The variable of the records.
+    pub(super) table: u32,
+    pub(super) taken: Taken,
     /// Type of an image or sampler, by the id that the program gave it.
     pub(super) opaque: HashMap<u32, Opaque>,
     /// Type → the one that stands for it.
@@ -89,11 +73,11 @@ pub(super) struct Module {
 impl Module {
     pub(super) fn new(bound: u32) -> Self {
         let mut code = Code::new(bound);
-        let table = Table { variable: code.id(), pointer: code.id() };
+        let table = code.id();
         Self {
             code,
             table,
-            helpers: Helpers::default(),
+            taken: Taken::default(),
             opaque: HashMap::new(),
             types: HashMap::new(),
             numbers: HashMap::new(),
@@ -242,7 +226,9 @@ impl Module {
             (Op::TypeInt, [32, _]) => Some(Type(Scalar::Int, 1)),
             (Op::TypeFloat, [32]) => Some(Type(Scalar::Float, 1)),
             (Op::TypeBool, []) => Some(Type(Scalar::Bool, 1)),
-            (Op::TypeVector, [of, count @ 2..=4]) => self.numbers.get(of).map(|Type(of, _)| Type(*of, *count)),
+            (Op::TypeVector, [of, count @ 2..=4]) => {
+                self.numbers.get(of).map(|Type(of, _)| Type(*of, *count))
+            }
             _ => None,
         };
         if let Some(known) = known {
@@ -260,18 +246,20 @@ impl Module {
     }
 
     fn image(&mut self, id: u32, operands: &[u32]) {
-        let read = Operands::read(operands).filter(|_| operands.get(1) != Some(&DIM_BUFFER));
+        let read = Operands::read(operands).filter(Operands::changes);
         let Some(read) = read else {
             let same = self.code.declare_type(id, Op::TypeImage, operands);
             self.alias(id, same);
             return;
         };
-        let ty = self.code.declare_type(id, Op::TypeImage, &read.lowered());
-        self.alias(id, ty);
-        self.loses_format |= read.loses_format();
         let of = self.numbers.get(&read.sampled_type).map_or(Scalar::Float, |Type(of, _)| *of);
+        let ty = self.code.declare_type(id, Op::TypeImage, &read.lowered(of));
+        self.alias(id, ty);
+        self.loses_format |= read.loses_format(of);
         let Operands { dim, is_arrayed, is_storage, .. } = read;
-        self.opaque.insert(id, Opaque::Image(Shape { dim, is_arrayed, is_storage, of, ty }));
+        if let Some(dim) = dim {
+            self.opaque.insert(id, Opaque::Image(Shape { dim, is_arrayed, is_storage, of }));
+        }
     }
 
     fn alias(&mut self, id: u32, known: u32) {
@@ -285,7 +273,7 @@ impl Module {
         if let Some(Opaque::Image(shape)) = self.opaque.get(&image) {
             let shape = *shape;
             self.opaque.insert(id, Opaque::Combined(shape));
-            self.alias(id, shape.ty);
+            self.alias(id, self.mapped(image));
         } else {
             let same = self.code.declare_type(id, Op::TypeSampledImage, &[self.mapped(image)]);
             self.alias(id, same);
@@ -347,7 +335,11 @@ impl Module {
         let length = self.arrays.get(&held).map(|(_, length)| *length);
         let count = match length {
             None => 1,
-            Some(length) => self.constants.get(&length).copied().ok_or("an array of images has a length by a specialisation constant")?,
+            Some(length) => self
+                .constants
+                .get(&length)
+                .copied()
+                .ok_or("an array of images has a length by a specialisation constant")?,
         };
         let kind = match what {
             Opaque::Sampler => Kind::Sampler,
@@ -360,7 +352,7 @@ impl Module {
         self.records.push(Records { set: at(&self.sets), slot: at(&self.bindings), count, kind, first });
         let all = count.checked_mul(kind.vectors()).and_then(|all| all.checked_add(first));
         self.vectors = all.filter(|all| *all <= 1024).ok_or("there are too many images")?;
-        self.handles.insert(id, Handle::to(what, Place::At(first), length.is_some()));
+        self.handles.insert(id, Handle::to(what, Place::At(first), Some(id), length.is_some()));
         Ok(())
     }
 
@@ -368,13 +360,11 @@ impl Module {
     pub(super) fn declare_table(&mut self, number: u32) {
         let (row, length) = (self.code.ty(UVEC4), self.code.uint(self.vectors.max(1)));
         let (rows, block, pointer) = (self.code.id(), self.code.id(), self.code.id());
-        let Table { variable, pointer: to_row } = self.table;
-        let uniform = StorageClass::Uniform as u32;
+        let (variable, uniform) = (self.table, StorageClass::Uniform as u32);
         let out = &mut self.code.declarations;
         push(out, Op::TypeArray, &[rows, row, length]);
         push(out, Op::TypeStruct, &[block, rows]);
         push(out, Op::TypePointer, &[pointer, uniform, block]);
-        push(out, Op::TypePointer, &[to_row, uniform, row]);
         push(out, Op::Variable, &[pointer, variable, uniform]);
         let out = &mut self.code.decorations;
         push(out, Op::Decorate, &[rows, Decoration::ArrayStride as u32, 16]);
@@ -382,16 +372,5 @@ impl Module {
         push(out, Op::MemberDecorate, &[block, 0, Decoration::Offset as u32, 0]);
         push(out, Op::Decorate, &[variable, Decoration::DescriptorSet as u32, 0]);
         push(out, Op::Decorate, &[variable, Decoration::Binding as u32, number]);
-    }
-}
-
-impl Handle {
-    /// One whose record, or the first of whose records, is there. A sampler that comes with an image stands behind it.
-    pub(super) fn to(what: Opaque, place: Place, is_array: bool) -> Self {
-        let (image, sampler) = match what {
-            Opaque::Sampler => (None, Some(place)),
-            Opaque::Image(_) | Opaque::Combined(_) => (Some(place), None),
-        };
-        Self { what, image, sampler, is_array }
     }
 }

@@ -2,7 +2,7 @@
 
 use ::spirv::ImageOperands;
 
-use super::Refusal;
+use super::code::Refusal;
 
 /// The image operands of an instruction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,14 +1,15 @@
 //! What a kernel is told of the images that it is bound to: records in one buffer, which a dispatch fills from the descriptors.
 //!
 //! ```text
-//!   storage image           │ width height slices levels │ mask order shrink 0 │
-//!   sampled image           │ …                          │ …                   │ first texel of levels 0 … 15: four vectors │
+//!   storage image           │ width height slices levels │ mask order shrink parts │
+//!   sampled image           │ …                          │ …                       │ first texel of levels 0 … 15: four vectors │
 //!   with a sampler          │ …                                                                                             │ sampler │
 //!   sampler                 │ flags bias least most │ border colour │
 //! ```
 //!
 //! A vector is four words. `slices` are layers, or the depth; `mask` rounds the texels of a slice up to where the next one begins;
-//! `shrink` is 1 where levels have fewer slices, as those of 3D images; `order` has a component of the view's swizzle in each byte.
+//! `shrink` is 1 where levels have fewer slices, as those of 3D images; `order` has a component of the view's swizzle in each byte, and
+//! `parts` says how many the format has.
 
 /// Words of a vector.
 pub(crate) const VECTOR: usize = 4;
@@ -21,8 +22,6 @@ pub(crate) const SAMPLER: u32 = 2;
 /// Levels whose first texel a record has.
 pub(crate) const LEVELS: u32 = 16;
 
-/// `order` of a view that swaps nothing.
-pub(crate) const IDENTITY: u32 = 0x0302_0100;
 /// A component of `order` that is zero, or one; below are those of the texel.
 pub(crate) const ZERO: u32 = 4;
 pub(crate) const ONE: u32 = 5;

@@ -1,10 +1,13 @@
 //! Types of images, as the program declares them and as they become.
 
+use campanile_protocol::texels;
+use campanile_protocol::texels::Number;
+
 use super::code::Scalar;
 
 const SAMPLED: u32 = 1;
 const STORAGE: u32 = 2;
-pub(super) const DIM_BUFFER: u32 = 5;
+const DIM_BUFFER: u32 = 5;
 
 /// Formats of SPIR-V that storage texel buffers have, but name by none: two components of 32 bits.
 const NAMELESS: [u32; 3] = [6, 25, 35];
@@ -26,8 +29,6 @@ pub(super) struct Shape {
     pub(super) is_storage: bool,
     /// The type of its components.
     pub(super) of: Scalar,
-    /// The type that it becomes.
-    pub(super) ty: u32,
 }
 
 impl Shape {
@@ -55,37 +56,52 @@ impl Shape {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operands {
     pub(super) sampled_type: u32,
-    pub(super) dim: Dim,
+    /// None of a texel buffer.
+    pub(super) dim: Option<Dim>,
     pub(super) is_arrayed: bool,
     pub(super) is_storage: bool,
-    pub(super) format: u32,
+    format: u32,
 }
 
 impl Operands {
-    /// None where it is no image that is lowered.
+    /// None where it is an image of more than one sample, or of another kind than kernels have.
     pub(super) fn read(operands: &[u32]) -> Option<Self> {
-        let [sampled_type, dim, _depth, arrayed, 0, sampled @ (SAMPLED | STORAGE), format, ..] = *operands else {
+        let [sampled_type, dim, _depth, arrayed, 0, sampled @ (SAMPLED | STORAGE), format, ..] = *operands
+        else {
             return None;
         };
         let dim = match dim {
-            0 => Dim::One,
-            1 => Dim::Two,
-            2 => Dim::Three,
-            3 => Dim::Cube,
+            0 => Some(Dim::One),
+            1 => Some(Dim::Two),
+            2 => Some(Dim::Three),
+            3 => Some(Dim::Cube),
+            DIM_BUFFER => None,
             _ => return None,
         };
         Some(Self { sampled_type, dim, is_arrayed: arrayed != 0, is_storage: sampled == STORAGE, format })
     }
 
-    /// The operands of the texel buffer that it becomes. A format that no texel buffer has stays, so that the host says which it was.
-    pub(super) fn lowered(&self) -> [u32; 7] {
-        let format = if self.loses_format() || !self.is_storage { 0 } else { self.format };
+    /// Whether it becomes another type.
+    pub(super) fn changes(&self) -> bool {
+        self.dim.is_some() || self.is_storage && NAMELESS.contains(&self.format)
+    }
+
+    /// The operands of the texel buffer that it becomes, where it is read as components of this kind. A format that no texel buffer has
+    /// stays, so that the host says which it was.
+    pub(super) fn lowered(&self, of: Scalar) -> [u32; 7] {
+        let format = if self.loses_format(of) || !self.is_storage { 0 } else { self.format };
         let sampled = if self.is_storage { STORAGE } else { SAMPLED };
         [self.sampled_type, DIM_BUFFER, 0, 0, 0, sampled, format]
     }
 
-    /// Whether the texel buffer names no format where the image names one.
-    pub(super) fn loses_format(&self) -> bool {
-        self.is_storage && NAMELESS.contains(&self.format)
+    /// Whether the texel buffer names no format where the image names one: one that texel buffers do not name, or of integers whose
+    /// sign is another than that of what is read.
+    pub(super) fn loses_format(&self, of: Scalar) -> bool {
+        let number = texels::of_image(self.format).map(|format| format.number);
+        let is_other_sign = matches!(
+            (number, of),
+            (Some(Number::Signed), Scalar::Uint) | (Some(Number::Unsigned), Scalar::Int)
+        );
+        self.is_storage && (NAMELESS.contains(&self.format) || is_other_sign)
     }
 }

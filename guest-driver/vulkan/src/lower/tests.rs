@@ -4,10 +4,10 @@ use std::process::Command;
 use ::spirv::Op;
 
 use super::code::instructions;
-use super::lowered;
 use super::records::Images;
 use super::records::Kind;
 use super::records::Records;
+use super::write::lowered;
 
 /// The words of a shader that the C programs beside this crate run, as the compiler wrote them.
 fn shader(name: &str) -> Vec<u32> {
@@ -78,6 +78,96 @@ fn images_of_all_kinds_become_texel_buffers_and_have_records() {
         at += records.count * records.kind.vectors();
     }
     assert_eq!((images.vectors, images.place), (at, (0, 63)));
+}
+
+/// A module with each word replaced that `change` names.
+fn changed(name: &str, change: impl Fn(u32, &mut [u32])) -> Vec<u32> {
+    let mut words = shader(name);
+    let mut at = crate::spirv::HEADER;
+    while at < words.len() {
+        let length = (words[at] >> 16) as usize;
+        change(words[at] & 0xffff, &mut words[at..at + length]);
+        at += length;
+    }
+    words
+}
+
+#[test]
+fn what_samples_calls_functions_that_fetch_and_samplers_are_records() {
+    let (words, images) = lower(&shader("sampling"));
+    let sampler = images.records.iter().find(|records| records.slot == 5).unwrap();
+    assert_eq!((sampler.count, sampler.kind), (2, Kind::Sampler));
+    for op in [Op::TypeSampler, Op::ImageSampleExplicitLod, Op::ImageSampleProjExplicitLod, Op::ImageGather] {
+        assert_eq!(count(&words, op), 0, "{op:?}");
+    }
+    // Two kinds of sampling and two of gathering, of floats and of words.
+    assert_eq!(count(&words, Op::ImageFetch), 4);
+    // What is given to functions brings its record along: an image with a sampler one, and those beside each other two.
+    let given = |words: &[u32]| count(words, Op::FunctionParameter);
+    let added: usize = given(&words) - given(&shader("sampling"));
+    assert!(added > 2, "{added}");
+}
+
+#[test]
+fn an_entry_point_that_names_its_variables_names_the_records_and_no_samplers() {
+    let mut module = shader("sampling");
+    let named = |words: &[u32]| -> Vec<u32> {
+        let entry = instructions(words).find(|(op, _)| *op == Op::EntryPoint as u32).unwrap().1;
+        // Behind the model, the function, and a name of five bytes.
+        entry[5..].to_vec()
+    };
+    let inputs = named(&module);
+    let (words, _) = lowered(&module).unwrap().unwrap();
+    assert_eq!(named(&words), inputs, "before version 1.4 they are inputs alone");
+    module[1] = 0x0001_0500;
+    let (words, _) = lowered(&module).unwrap().unwrap();
+    let added: Vec<u32> = named(&words).into_iter().filter(|id| !inputs.contains(id)).collect();
+    let is_table = |instruction: &[u32]| instruction[2] == added[0] && instruction[3] == 2;
+    assert!(
+        added.len() == 1 && instructions(&words).any(|(op, it)| op == Op::Variable as u32 && is_table(it))
+    );
+    let sampler = instructions(&module)
+        .find_map(|(op, it)| (op == Op::Decorate as u32 && it[2..] == [33, 5]).then(|| it[1]))
+        .unwrap();
+    module.splice(5..5, []);
+    let entry = module.iter().position(|word| word & 0xffff == Op::EntryPoint as u32).unwrap();
+    module[entry] += 1 << 16;
+    let end = entry + (module[entry] >> 16) as usize - 1;
+    module.insert(end, sampler);
+    let (words, _) = lowered(&module).unwrap().unwrap();
+    assert!(!named(&words).contains(&sampler));
+}
+
+#[test]
+fn formats_that_texel_buffers_do_not_name_are_left_out_and_kernels_say_that_they_read_without() {
+    const RGBA16F: u32 = 2;
+    const RG32F: u32 = 6;
+    let words = changed("images", |op, it| {
+        if op == Op::TypeImage as u32 && it[8] == RGBA16F {
+            it[8] = RG32F;
+        }
+    });
+    let (words, _) = lower(&words);
+    let formats: Vec<u32> = instructions(&words)
+        .filter(|(op, it)| *op == Op::TypeImage as u32 && it[7] == 2)
+        .map(|(_, it)| it[8])
+        .collect();
+    assert!(formats.contains(&0) && !formats.contains(&RG32F), "{formats:?}");
+    let declares =
+        |capability| instructions(&words).any(|(op, it)| op == Op::Capability as u32 && it[1] == capability);
+    assert!(declares(55) && declares(56));
+}
+
+#[test]
+fn a_module_that_does_what_is_not_lowered_is_refused_with_a_reason() {
+    let compared = changed("sampling", |op, it| {
+        if op == Op::ImageGather as u32 {
+            it[0] = it[0] & !0xffff | Op::ImageDrefGather as u32;
+        }
+    });
+    assert!(lowered(&compared).unwrap_err().contains("compared"));
+    let large = [&shader("images")[..3], &[u32::MAX], &shader("images")[4..]].concat();
+    assert!(lowered(&large).unwrap_err().contains("ids"));
 }
 
 #[test]

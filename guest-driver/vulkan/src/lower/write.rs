@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use ::spirv::ExecutionModel;
 use ::spirv::Op;
 
-use super::Refusal;
+use super::body::Body;
+use super::code::Refusal;
 use super::code::instructions;
 use super::code::push;
 use super::module::Module;
@@ -31,7 +32,9 @@ enum Section {
 /// Whether there is anything to lower.
 fn has_images(words: &[u32]) -> bool {
     instructions(words).any(|(op, instruction)| match Op::from_u32(op) {
-        Some(Op::TypeImage) => instruction.get(2..).is_some_and(|rest| Operands::read(rest).is_some()),
+        Some(Op::TypeImage) => {
+            instruction.get(2..).and_then(Operands::read).is_some_and(|operands| operands.changes())
+        }
         Some(Op::TypeSampler) => true,
         _ => false,
     })
@@ -64,13 +67,16 @@ pub(crate) fn lowered(words: &[u32]) -> Result<Option<(Vec<u32>, Images)>, Refus
     for (op, instruction) in instructions(words) {
         section = section.max(section_of(Op::from_u32(op)));
         match section {
-            Section::First => first.push(instruction),
+            Section::First => {
+                module.import(instruction);
+                first.push(instruction);
+            }
             Section::Decorations => {
                 module.decorate(instruction);
                 decorations.push(instruction);
             }
             Section::Declarations => module.declare(op, instruction)?,
-            Section::Functions => module.rewrite(op, instruction)?,
+            Section::Functions => Body { module: &mut module }.rewrite(op, instruction)?,
         }
     }
     let number = module.free_number().ok_or("set 0 has no number that is free")?;
@@ -78,7 +84,10 @@ pub(crate) fn lowered(words: &[u32]) -> Result<Option<(Vec<u32>, Images)>, Refus
     let mut out = vec![magic, version, generator, module.code.bound(), schema];
     preamble(&module, version, &first, &mut out);
     let removed = |instruction: &[u32]| instruction.get(1).is_some_and(|id| module.removed.contains(id));
-    decorations.iter().filter(|instruction| !removed(instruction)).for_each(|instruction| out.extend(*instruction));
+    decorations
+        .iter()
+        .filter(|instruction| !removed(instruction))
+        .for_each(|instruction| out.extend(*instruction));
     for section in
         [&module.code.decorations, &module.code.declarations, &module.code.functions, &module.code.added]
     {
@@ -105,6 +114,13 @@ fn preamble(module: &Module, version: u32, first: &[&[u32]], out: &mut Vec<u32>)
             {
                 entry_point(module, instruction, out);
             }
+            (Some(Op::MemoryModel), _) => {
+                if module.taken.extended != 0 && !module.taken.imports {
+                    let name = super::library::EXTENDED;
+                    push(out, Op::ExtInstImport, &[&[module.taken.extended], name.as_slice()].concat());
+                }
+                out.extend(*instruction);
+            }
             (Some(Op::Name | Op::MemberName), [_, id, ..]) if module.removed.contains(id) => {}
             _ => out.extend(*instruction),
         }
@@ -117,6 +133,6 @@ fn entry_point(module: &Module, instruction: &[u32], out: &mut Vec<u32>) {
     let name = instruction.iter().skip(3).position(is_last).map_or(instruction.len(), |at| at + 4);
     let (head, variables) = instruction.split_at(name.min(instruction.len()));
     let kept = variables.iter().filter(|id| !module.removed.contains(id)).copied();
-    let operands: Vec<u32> = head.iter().skip(1).copied().chain(kept).chain([module.table.variable]).collect();
+    let operands: Vec<u32> = head.iter().skip(1).copied().chain(kept).chain([module.table]).collect();
     push(out, Op::EntryPoint, &operands);
 }
