@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ash::vk;
 use campanile_protocol::packet::Binding;
+use campanile_protocol::texels;
 
 use super::bound::Bound;
 use super::buffer::record;
@@ -15,12 +16,14 @@ use crate::buffer::Buffer;
 use crate::descriptor::layout::Layout;
 use crate::descriptor::layout::PipelineLayout;
 use crate::descriptor::pool::Set;
+use crate::descriptor::slots::Range;
 use crate::descriptor::slots::Slots;
 use crate::descriptor::template::Template;
 use crate::descriptor::update;
 use crate::device::Core;
 use crate::pipeline::Pipeline;
 use crate::report::report;
+use crate::shader::Use;
 
 impl Recording {
     fn bind(&mut self, number: u32, bound: Bound) {
@@ -56,10 +59,9 @@ impl Recording {
                     );
                     return Err(vk::Result::ERROR_UNKNOWN);
                 };
-                // A view is of whole texels; of another buffer there are whole words.
-                let length = if range.format == 0 { range.length.next_multiple_of(4) } else { range.length };
+                let (format, length) = shown(pipeline, used, &range);
                 bindings.push(Binding {
-                    format: range.format,
+                    format,
                     set: u16::try_from(used.set).unwrap_or(u16::MAX),
                     element: u16::try_from(element).unwrap_or(u16::MAX),
                     ..Binding::new(range.va, length, used.slot)
@@ -86,6 +88,21 @@ impl Recording {
             Grid::Based(base, groups) => packets.dispatch_base(kernel, base, groups, &bindings, constants),
             Grid::Indirect(va) => packets.dispatch_indirect(kernel, va, &bindings, constants),
         });
+    }
+}
+
+/// The format that a range is bound in, and its bytes: whole texels of a view, of another buffer whole words.
+fn shown(pipeline: &Pipeline, used: &Use, range: &Range) -> (u16, u64) {
+    let records = pipeline.images.as_ref().and_then(|images| images.of(used.set, used.slot));
+    let format = records.map_or(range.format, |records| records.bound(range.format));
+    match texels::find(format) {
+        None => (0, range.length.next_multiple_of(4)),
+        Some(known) if records.is_some() => {
+            // A slice of an image has room for a texel of any format.
+            let texel = u64::from(known.bytes);
+            (format, (range.length / texel * texel).max(texel))
+        }
+        Some(_) => (format, range.length),
     }
 }
 

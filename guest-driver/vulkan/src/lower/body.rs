@@ -43,6 +43,7 @@ impl Body<'_> {
     pub(super) fn rewrite(&mut self, op: u32, instruction: &[u32]) -> Result<(), Refusal> {
         let known = Op::from_u32(op);
         self.module.value(instruction);
+        self.load_given(known);
         match (known, instruction) {
             (Some(Op::Function), [_, result, id, control, ty]) => {
                 self.write(
@@ -168,37 +169,56 @@ impl Body<'_> {
         self.module.removed.insert(id);
     }
 
-    /// A parameter of a function, and the record of what it is.
+    /// A parameter of a function, and the record of what it is. An image is given by where it was loaded from.
     fn given(&mut self, ty: u32, id: u32) {
         let opaque = self.module.parameter(ty);
-        if opaque == Some(Opaque::Sampler) {
-            self.module.removed.insert(id);
-        } else {
-            self.write(Op::FunctionParameter, &[self.module.mapped(ty), id]);
+        let is_pointer = self.module.pointers.contains_key(&ty);
+        let mut pointer = id;
+        match opaque {
+            Some(Opaque::Sampler) => {
+                self.module.removed.insert(id);
+            }
+            Some(_) if !is_pointer => {
+                pointer = self.module.code.id();
+                let (to, ty) = (self.module.pointer_to(ty), self.module.mapped(ty));
+                self.write(Op::FunctionParameter, &[to, pointer]);
+                self.module.loads.push([ty, id, pointer]);
+            }
+            _ => self.write(Op::FunctionParameter, &[self.module.mapped(ty), id]),
         }
         if let Some(what) = opaque {
             let (word, record) = (self.module.code.ty(UINT), self.module.code.id());
-            let pointer = self.module.pointers.contains_key(&ty).then_some(id);
             self.write(Op::FunctionParameter, &[word, record]);
-            self.module.handles.insert(id, Handle::to(what, Place::Id(record), pointer, false));
+            self.module.handles.insert(id, Handle::to(what, Place::Id(record), Some(pointer), false));
+        }
+    }
+
+    /// Loads the images that the function was given, behind its variables.
+    fn load_given(&mut self, op: Option<Op>) {
+        let is_before =
+            matches!(op, Some(Op::FunctionParameter | Op::Label | Op::Variable | Op::Line | Op::NoLine));
+        if !is_before {
+            for load in std::mem::take(&mut self.module.loads) {
+                self.write(Op::Load, &load);
+            }
         }
     }
 
     fn call(&mut self, [result, id, callee]: [u32; 3], arguments: &[u32]) -> Result<(), Refusal> {
         let mut operands = vec![self.module.mapped(result), id, callee];
         for argument in arguments {
-            let handle = self.module.handles.get(argument).copied();
-            if handle.is_none_or(|handle| handle.what != Opaque::Sampler) {
-                operands.push(self.alias_of(*argument));
+            let Some(handle) = self.module.handles.get(argument).copied() else {
+                operands.push(*argument);
+                continue;
+            };
+            if handle.is_array || matches!(handle.what, Opaque::Combined(_)) && handle.sampler.is_some() {
+                return Err("an array of images, or one with a sampler beside it, is given to a function");
             }
-            if let Some(handle) = handle {
-                if handle.is_array || self.module.aliases.contains_key(argument) && handle.sampler.is_some() {
-                    return Err(
-                        "an array of images, or one with a sampler beside it, is given to a function",
-                    );
-                }
-                operands.push(self.record(handle.image.or(handle.sampler))?);
+            if handle.what != Opaque::Sampler {
+                operands.push(handle.pointer.ok_or("an image comes from nowhere")?);
             }
+            let place = if handle.what == Opaque::Sampler { handle.sampler } else { handle.image };
+            operands.push(self.record(place)?);
         }
         self.write(Op::FunctionCall, &operands);
         Ok(())

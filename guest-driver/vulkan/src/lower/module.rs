@@ -8,6 +8,7 @@ use ::spirv::Capability;
 use ::spirv::Decoration;
 use ::spirv::Op;
 use ::spirv::StorageClass;
+use campanile_protocol::texels::Number;
 
 use super::code::Code;
 use super::code::Refusal;
@@ -62,6 +63,8 @@ pub(super) struct Module {
     pub(super) aliases: HashMap<u32, u32>,
     /// Ids that are declared no more.
     pub(super) removed: HashSet<u32>,
+    /// Images that the function was given: type, id, and where they are.
+    pub(super) loads: Vec<[u32; 3]>,
     sets: HashMap<u32, u32>,
     bindings: HashMap<u32, u32>,
     pub(super) records: Vec<Records>,
@@ -88,6 +91,7 @@ impl Module {
             handles: HashMap::new(),
             aliases: HashMap::new(),
             removed: HashSet::new(),
+            loads: Vec::new(),
             sets: HashMap::new(),
             bindings: HashMap::new(),
             records: Vec::new(),
@@ -258,7 +262,8 @@ impl Module {
         self.loses_format |= read.loses_format(of);
         let Operands { dim, is_arrayed, is_storage, .. } = read;
         if let Some(dim) = dim {
-            self.opaque.insert(id, Opaque::Image(Shape { dim, is_arrayed, is_storage, of }));
+            self.opaque
+                .insert(id, Opaque::Image(Shape { dim, is_arrayed, is_storage, of, format: read.named(of) }));
         }
     }
 
@@ -307,13 +312,21 @@ impl Module {
         self.opaque.get(&held).copied()
     }
 
+    /// The type of pointers to an image.
+    pub(super) fn pointer_to(&mut self, ty: u32) -> u32 {
+        let to = self.mapped(ty);
+        self.code.type_of(Op::TypePointer, &[StorageClass::UniformConstant as u32, to])
+    }
+
     /// Functions are given the record of each image beside it, and of each sampler in its place.
     fn function_type(&mut self, id: u32, result: u32, parameters: &[u32]) {
         let mut operands = vec![self.mapped(result)];
         for ty in parameters {
             let opaque = self.parameter(*ty);
-            if opaque != Some(Opaque::Sampler) {
-                operands.push(self.mapped(*ty));
+            match opaque {
+                Some(Opaque::Sampler) => {}
+                Some(_) if !self.pointers.contains_key(ty) => operands.push(self.pointer_to(*ty)),
+                _ => operands.push(self.mapped(*ty)),
             }
             if opaque.is_some() {
                 operands.push(self.code.ty(UINT));
@@ -349,7 +362,12 @@ impl Module {
         };
         let at = |map: &HashMap<u32, u32>| map.get(&id).copied().unwrap_or(0);
         let first = self.vectors;
-        self.records.push(Records { set: at(&self.sets), slot: at(&self.bindings), count, kind, first });
+        let (number, format) = match what {
+            Opaque::Image(shape) | Opaque::Combined(shape) => (shape.number(), shape.format),
+            Opaque::Sampler => (Number::Float, 0),
+        };
+        let (set, slot) = (at(&self.sets), at(&self.bindings));
+        self.records.push(Records { set, slot, count, kind, number, format, first });
         let all = count.checked_mul(kind.vectors()).and_then(|all| all.checked_add(first));
         self.vectors = all.filter(|all| *all <= 1024).ok_or("there are too many images")?;
         self.handles.insert(id, Handle::to(what, Place::At(first), Some(id), length.is_some()));

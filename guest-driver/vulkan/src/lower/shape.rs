@@ -29,9 +29,20 @@ pub(super) struct Shape {
     pub(super) is_storage: bool,
     /// The type of its components.
     pub(super) of: Scalar,
+    /// The format that the texel buffer names, by its code; 0 where it names none.
+    pub(super) format: u16,
 }
 
 impl Shape {
+    /// What its components are read as.
+    pub(super) fn number(self) -> Number {
+        match self.of {
+            Scalar::Int => Number::Signed,
+            Scalar::Uint => Number::Unsigned,
+            Scalar::Float | Scalar::Bool => Number::Float,
+        }
+    }
+
     /// Coordinates of a texel, of which the last may be a layer.
     pub(super) fn coordinates(self) -> u32 {
         match self.dim {
@@ -92,6 +103,12 @@ impl Operands {
         let format = if self.loses_format(of) || !self.is_storage { 0 } else { self.format };
         let sampled = if self.is_storage { STORAGE } else { SAMPLED };
         [self.sampled_type, DIM_BUFFER, 0, 0, 0, sampled, format]
+    }
+
+    /// The code of the format that the texel buffer names.
+    pub(super) fn named(&self, of: Scalar) -> u16 {
+        let [.., format] = self.lowered(of);
+        texels::of_image(format).map_or(0, |format| format.code)
     }
 
     /// Whether the texel buffer names no format where the image names one: one that texel buffers do not name, or of integers whose
