@@ -19,7 +19,7 @@ static uint32_t texel_of(uint32_t image, uint32_t level, uint32_t x, uint32_t y)
     return x | y << 8 | level << 16 | (image + 64) << 24;
 }
 
-static void kernels(struct device *device) {
+static struct bound bound_of_images(struct device *device) {
     VkShaderStageFlags compute = VK_SHADER_STAGE_COMPUTE_BIT;
     VkDescriptorType stored = VK_DESCRIPTOR_TYPE_STORAGE_IMAGE, both = VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER;
     const VkDescriptorSetLayoutBinding first[] = {
@@ -29,7 +29,12 @@ static void kernels(struct device *device) {
     };
     const VkDescriptorSetLayoutBinding second[] = {{1000, stored, 1, compute, NULL},
                                                    {7, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, compute, NULL}};
-    struct bound bound = bound_new(device, images_words, sizeof images_words, first, 6, second, 2);
+    return bound_new(device, images_words, sizeof images_words, first, 6, second, 2);
+}
+
+static void kernels(struct device *device) {
+    VkDescriptorType stored = VK_DESCRIPTOR_TYPE_STORAGE_IMAGE, both = VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER;
+    struct bound bound = bound_of_images(device);
     struct image images[IMAGES];
     images[PLAIN] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R8G8B8A8_UNORM, extents[PLAIN], 1, 1, STORAGE);
     images[COUNTS] = image_new(device, VK_IMAGE_VIEW_TYPE_2D_ARRAY, VK_FORMAT_R32_UINT, extents[COUNTS], 1, 3, STORAGE);
@@ -130,6 +135,51 @@ static void kernels(struct device *device) {
     buffer_free(device, &levels);
     buffer_free(device, &shorts);
     vkDestroySampler(device->device, sampler, NULL);
+    bound_free(device, &bound);
+}
+
+/* The last texels of a large image: only the groups that write them run. */
+static void far(struct device *device) {
+    VkPhysicalDeviceProperties properties;
+    vkGetPhysicalDeviceProperties(device->physical, &properties);
+    uint32_t side = properties.limits.maxImageDimension2D < 4096 ? properties.limits.maxImageDimension2D : 4096;
+    struct bound bound = bound_of_images(device);
+    struct image images[IMAGES];
+    VkExtent3D large = {side, side, 1}, small = {4, 4, 1}, one = {4, 1, 1}, deep = {4, 4, 4};
+    VkDescriptorType stored = VK_DESCRIPTOR_TYPE_STORAGE_IMAGE, both = VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER;
+    images[PLAIN] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R8G8B8A8_UNORM, large, 1, 1, STORAGE);
+    images[COUNTS] = image_new(device, VK_IMAGE_VIEW_TYPE_2D_ARRAY, VK_FORMAT_R32_UINT, small, 1, 1, STORAGE);
+    images[VOLUME] = image_new(device, VK_IMAGE_VIEW_TYPE_3D, VK_FORMAT_R32G32B32A32_SFLOAT, deep, 1, 1, STORAGE);
+    images[FIRST] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R8G8B8A8_UNORM, small, 1, 1, SAMPLED);
+    images[LAYERS] = image_new(device, VK_IMAGE_VIEW_TYPE_2D_ARRAY, VK_FORMAT_R16_UINT, small, 1, 1, SAMPLED);
+    images[LINES] = image_new(device, VK_IMAGE_VIEW_TYPE_1D_ARRAY, VK_FORMAT_R32_SINT, one, 1, 1, STORAGE);
+    images[FACES] = image_new(device, VK_IMAGE_VIEW_TYPE_CUBE, VK_FORMAT_R16G16B16A16_SFLOAT, small, 1, 6, STORAGE);
+    VkSampler sampler = sampler_new(device);
+    struct buffer found = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT), out = buffer_new(device, 0);
+    for (uint32_t i = 0; i < 3; i++) bind_image(device, bound.sets[0], i, 0, stored, images[i].view, VK_NULL_HANDLE);
+    for (uint32_t i = 0; i < 2; i++) bind_image(device, bound.sets[0], 3, i, both, images[FIRST].view, sampler);
+    bind_image(device, bound.sets[0], 4, 0, VK_DESCRIPTOR_TYPE_SAMPLED_IMAGE, images[LAYERS].view, VK_NULL_HANDLE);
+    bind_image(device, bound.sets[0], 5, 0, stored, images[LINES].view, VK_NULL_HANDLE);
+    bind_image(device, bound.sets[1], 1000, 0, stored, images[FACES].view, VK_NULL_HANDLE);
+    bind_buffer(device, bound.sets[1], 7, found.buffer);
+    VkCommandBuffer commands = commands_begin(device);
+    for (int i = 0; i < IMAGES; i++)
+        if (i != SECOND) made_general(commands, &images[i]);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.pipeline);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.layout, 0, 2, bound.sets, 0, NULL);
+    vkCmdDispatchBase(commands, side / 4 - 1, side / 4 - 1, 0, 1, 1, 1);
+    barrier(commands);
+    VkBufferImageCopy last = {0, 0, 0, {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1}, {(int32_t)side - 4, (int32_t)side - 4, 0}, small};
+    store(commands, &images[PLAIN], &out, last);
+    barrier(commands);
+    commands_run(device, commands);
+    /* More than 255 of a colour is all of it. */
+    for (int i = 0; i < 16; i++) NEED(out.words[i] == 0xff00ffff);
+    for (int i = 0; i < IMAGES; i++)
+        if (i != SECOND) image_free(device, &images[i]);
+    vkDestroySampler(device->device, sampler, NULL);
+    buffer_free(device, &found);
+    buffer_free(device, &out);
     bound_free(device, &bound);
 }
 
@@ -281,6 +331,6 @@ static void told(struct device *device) {
 
 int main(int argc, char **argv) {
     static const struct test tests[] = {
-        {"kernels", kernels}, {"copies", copies}, {"clears", clears}, {"told", told}, {NULL, NULL}};
+        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"clears", clears}, {"told", told}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 0, NULL);
 }

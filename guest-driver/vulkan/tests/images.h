@@ -138,6 +138,7 @@ static inline struct bound bound_new(struct device *device, const uint32_t *word
     layout.pSetLayouts = bound.layouts;
     OK(vkCreatePipelineLayout(device->device, &layout, NULL, &bound.layout));
     VkComputePipelineCreateInfo pipeline = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    pipeline.flags = VK_PIPELINE_CREATE_DISPATCH_BASE_BIT;
     pipeline.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
     pipeline.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
     pipeline.stage.module = module_new(device, words, bytes);

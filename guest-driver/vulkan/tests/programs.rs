@@ -273,6 +273,7 @@ fn texel_buffers_come_to_the_same_on_the_driver_itself() {
 #[test]
 fn kernels_read_and_write_images_of_all_kinds() {
     run("images", "kernels");
+    run("images", "far");
 }
 
 #[test]
@@ -288,7 +289,7 @@ fn images_have_the_formats_and_sizes_that_are_told_and_no_others() {
 
 #[test]
 fn images_come_to_the_same_on_the_driver_itself() {
-    for test in ["kernels", "copies", "clears"] {
+    for test in ["kernels", "far", "copies", "clears"] {
         run_natively("images", test);
     }
 }

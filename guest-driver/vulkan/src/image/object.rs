@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use ash::vk;
 use campanile_protocol::packet::BINDING_ALIGNMENT;
 
+use super::support;
 use super::surface::Part;
 use super::surface::Surface;
 use crate::abi;
@@ -41,15 +42,15 @@ fn bytes_of(info: &vk::ImageCreateInfo<'_>) -> Option<u64> {
 }
 
 impl Image {
-    /// None where it would be too large: for memory, or for kernels of devices that take views of so many texels.
-    fn of(info: &vk::ImageCreateInfo<'_>, texels: u32) -> Option<Self> {
+    /// None where it would be too large: for memory, or for kernels to be bound to.
+    fn of(info: &vk::ImageCreateInfo<'_>, longest: impl Fn(u64) -> u64) -> Option<Self> {
         let surface = Surface::of(info);
         let bytes = match &surface {
             Some(surface) => surface.bytes(),
             None => bytes_of(info)?,
         };
         let is_seen = info.usage.intersects(vk::ImageUsageFlags::STORAGE | vk::ImageUsageFlags::SAMPLED);
-        let is_large = |surface: &Surface| surface.bytes() / surface.texel() > u64::from(texels);
+        let is_large = |surface: &Surface| surface.bytes() > longest(surface.texel());
         if is_seen && surface.as_ref().is_some_and(is_large) {
             return None;
         }
@@ -57,7 +58,7 @@ impl Image {
     }
 
     fn create(device: vk::Device, info: &vk::ImageCreateInfo<'_>) -> Outcome<Self> {
-        Self::of(info, Device::of(device).profile.texel_elements).ok_or_else(|| {
+        Self::of(info, |texel| support::longest(&Device::of(device).profile, texel)).ok_or_else(|| {
             report!("vkCreateImage: the image is larger than memory, or than kernels may be bound to");
             vk::Result::ERROR_OUT_OF_DEVICE_MEMORY
         })
@@ -126,7 +127,7 @@ pub(crate) extern "system" fn memory_requirements_of(
 ) {
     abi::quiet("vkGetDeviceImageMemoryRequirements", || {
         // One that could not be made needs more than there is.
-        let image = Image::of(abi::read(abi::read(info).p_create_info), u32::MAX);
+        let image = Image::of(abi::read(abi::read(info).p_create_info), |_| MOST);
         let image = image.unwrap_or(Image { bytes: MOST, surface: None, va: OnceLock::new() });
         fill(abi::filled(out), image.requirements());
     });

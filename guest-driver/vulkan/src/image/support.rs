@@ -17,9 +17,22 @@ pub(crate) const LAYERS: u32 = 256;
 /// What Vulkan says that an image may be as large as.
 const BYTES: u64 = 1 << 31;
 
+/// Bytes of the most common texel, by which sides are told; images of larger ones may have fewer.
+const COMMON: u64 = 4;
+
+/// Bytes of the longest texel buffer of texels of these bytes: what is bound is no longer than a storage buffer, too.
+pub(crate) fn longest(profile: &Profile, texel: u64) -> u64 {
+    profile.storage_range.min(u64::from(profile.texel_elements) * texel)
+}
+
+/// Common texels of the longest texel buffer.
+fn texels(profile: &Profile) -> u32 {
+    u32::try_from(longest(profile, COMMON) / COMMON).unwrap_or(u32::MAX)
+}
+
 /// Whether kernels have images: texel buffers, of as many texels as an image may have.
 pub(crate) fn has_images(profile: &Profile) -> bool {
-    profile.features & profile::FEATURE_TEXEL_BUFFERS != 0 && profile.texel_elements >= LEAST
+    profile.features & profile::FEATURE_TEXEL_BUFFERS != 0 && texels(profile) >= LEAST
 }
 
 /// The largest power of two whose power is no more than `texels`.
@@ -30,7 +43,7 @@ fn side(texels: u32, power: u32) -> u32 {
 
 /// The largest sides of images of one or two dimensions, and of three.
 pub(crate) fn sides(profile: &Profile) -> [u32; 2] {
-    let texels = profile.texel_elements.max(LEAST);
+    let texels = texels(profile).max(LEAST);
     [side(texels, 2).min(SIDE), side(texels, 3).min(2048)]
 }
 

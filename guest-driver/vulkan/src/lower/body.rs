@@ -51,6 +51,9 @@ impl Body<'_> {
                     &[self.module.mapped(*result), *id, *control, self.module.mapped(*ty)],
                 );
             }
+            (Some(Op::Undef), [_, ty, id]) if self.module.opaque_at(*ty).is_some() => {
+                self.module.removed.insert(*id);
+            }
             (Some(Op::FunctionParameter), [_, ty, id]) => self.given(*ty, *id),
             (Some(Op::FunctionCall), [_, result, id, callee, arguments @ ..]) => {
                 self.call([*result, *id, *callee], arguments)?;
@@ -136,7 +139,7 @@ impl Body<'_> {
 
     /// An instruction as it is, but for a type that another stands for.
     fn with_mapped_type(&mut self, op: Op, instruction: &[u32]) {
-        let is_of_pointers = matches!(op, Op::Undef | Op::Load | Op::AccessChain | Op::InBoundsAccessChain);
+        let is_of_pointers = matches!(op, Op::Load | Op::AccessChain | Op::InBoundsAccessChain);
         let start = self.module.code.functions.len();
         self.module.code.functions.extend(instruction);
         if (is_of_pointers || is_of_images(op))

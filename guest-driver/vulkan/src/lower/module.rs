@@ -182,11 +182,9 @@ impl Module {
                 self.function_type(*id, *result, parameters);
             }
             (Some(Op::Variable), [_, ty, id, rest @ ..]) => return self.variable(*ty, *id, rest),
-            (Some(Op::Undef), [_, ty, id]) if self.opaque_at(*ty) == Some(Opaque::Sampler) => {
+            // Nothing that is defined comes of one.
+            (Some(Op::Undef), [_, ty, id]) if self.opaque_at(*ty).is_some() => {
                 self.removed.insert(*id);
-            }
-            (Some(Op::Undef), [_, ty, id]) => {
-                self.write_declaration(Op::Undef, &[self.mapped(*ty), *id]);
             }
             (op, _) => self.other(op, instruction),
         }
@@ -301,7 +299,7 @@ impl Module {
     }
 
     /// What a type, or an array of it, holds.
-    fn opaque_at(&self, ty: u32) -> Option<Opaque> {
+    pub(super) fn opaque_at(&self, ty: u32) -> Option<Opaque> {
         let element = self.arrays.get(&ty).map_or(ty, |(element, _)| *element);
         self.opaque.get(&element).copied()
     }
