@@ -273,7 +273,7 @@ fn texel_buffers_come_to_the_same_on_the_driver_itself() {
 #[test]
 fn kernels_read_and_write_images_of_all_kinds() {
     run("images", "kernels");
-    run("images", "far");
+    run_on(&["--vram", "512M"], "images", "far", &[VALIDATION]);
 }
 
 #[test]
