@@ -29,8 +29,10 @@ pub(crate) struct Pipeline {
     pub(crate) kernel: Arc<Kernel>,
     /// The bindings of it, by set and number; each with as many buffers as it has. Not the records of its images.
     pub(crate) uses: Vec<Use>,
-    /// The images that it may use, where it reads their records.
+    /// The images that it may use.
     pub(crate) images: Option<Arc<Images>>,
+    /// Whether it reads their records.
+    pub(crate) reads_records: bool,
     /// What the program calls its bindings.
     pub(crate) names: Names,
 }
@@ -114,8 +116,8 @@ impl Pipeline {
             );
             return Err(vk::Result::ERROR_UNKNOWN);
         }
-        let images = images.clone().filter(|_| reads_records);
-        Ok((Self { kernel, uses, images, names: names.clone() }, is_hit))
+        let (images, names) = (images.clone(), names.clone());
+        Ok((Self { kernel, uses, images, reads_records, names }, is_hit))
     }
 
     /// A use with a count: that of the layout where the module leaves it open.

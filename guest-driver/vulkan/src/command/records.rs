@@ -31,7 +31,9 @@ fn write(place: &mut [u32], kind: Kind, range: &Range) {
 impl Recording {
     /// The buffer of records of a pipeline whose kernel reads one.
     pub(super) fn records(&mut self, core: &Core, pipeline: &Pipeline) -> Outcome<Option<Binding>> {
-        let Some(images) = &pipeline.images else { return Ok(None) };
+        let Some(images) = pipeline.images.as_ref().filter(|_| pipeline.reads_records) else {
+            return Ok(None);
+        };
         let mut words = vec![0; images.vectors as usize * VECTOR];
         for records in &images.records {
             let binding = pipeline.names.get(&(records.set, records.slot)).copied().unwrap_or(records.slot);

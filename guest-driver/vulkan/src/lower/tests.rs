@@ -4,6 +4,7 @@ use std::process::Command;
 use ::spirv::Op;
 
 use super::code::instructions;
+use super::code::push;
 use super::records::Images;
 use super::records::Kind;
 use super::write::lowered;
@@ -131,7 +132,6 @@ fn an_entry_point_that_names_its_variables_names_the_records_and_no_samplers() {
     let sampler = instructions(&module)
         .find_map(|(op, it)| (op == Op::Decorate as u32 && it[2..] == [33, 5]).then(|| it[1]))
         .unwrap();
-    module.splice(5..5, []);
     let entry = module.iter().position(|word| word & 0xffff == Op::EntryPoint as u32).unwrap();
     module[entry] += 1 << 16;
     let end = entry + (module[entry] >> 16) as usize - 1;
@@ -158,6 +158,61 @@ fn formats_that_texel_buffers_do_not_name_are_left_out_and_kernels_say_that_they
     let declares =
         |capability| instructions(&words).any(|(op, it)| op == Op::Capability as u32 && it[1] == capability);
     assert!(declares(55) && declares(56));
+}
+
+/// A kernel whose function is given a 1D image by value.
+fn given_by_value() -> Vec<u32> {
+    let mut words = vec![0x0723_0203, 0x0001_0300, 0, 30, 0];
+    let main = u32::from_le_bytes(*b"main");
+    let instructions: &[(Op, &[u32])] = &[
+        (Op::Capability, &[1]),
+        (Op::Capability, &[44]),
+        (Op::MemoryModel, &[0, 1]),
+        (Op::EntryPoint, &[5, 1, main, 0]),
+        (Op::ExecutionMode, &[1, 17, 1, 1, 1]),
+        (Op::Decorate, &[8, 34, 0]),
+        (Op::Decorate, &[8, 33, 5]),
+        (Op::TypeVoid, &[2]),
+        (Op::TypeFunction, &[3, 2]),
+        (Op::TypeInt, &[4, 32, 0]),
+        (Op::TypeVector, &[13, 4, 4]),
+        (Op::Constant, &[4, 12, 3]),
+        (Op::ConstantComposite, &[13, 14, 12, 12, 12, 12]),
+        (Op::TypeImage, &[6, 4, 0, 0, 0, 0, 2, 33]),
+        (Op::TypePointer, &[7, 0, 6]),
+        (Op::TypeFunction, &[9, 2, 6]),
+        (Op::Variable, &[7, 8, 0]),
+        (Op::Function, &[2, 1, 0, 3]),
+        (Op::Label, &[15]),
+        (Op::Load, &[6, 16, 8]),
+        (Op::FunctionCall, &[2, 17, 10, 16]),
+        (Op::Return, &[]),
+        (Op::FunctionEnd, &[]),
+        (Op::Function, &[2, 10, 0, 9]),
+        (Op::FunctionParameter, &[6, 11]),
+        (Op::Label, &[18]),
+        (Op::ImageWrite, &[11, 12, 14]),
+        (Op::Return, &[]),
+        (Op::FunctionEnd, &[]),
+    ];
+    instructions.iter().for_each(|(op, operands)| push(&mut words, *op, operands));
+    words
+}
+
+#[test]
+fn an_image_that_a_function_is_given_becomes_where_it_is_and_its_record() {
+    let module = given_by_value();
+    validate(&module);
+    let (words, _) = lower(&module);
+    let called: Vec<(u32, &[u32])> =
+        instructions(&words).skip_while(|(op, it)| *op != Op::Function as u32 || it[2] != 10).collect();
+    let kinds: Vec<u32> = called.iter().take(5).map(|(op, _)| *op).collect();
+    let (parameter, load) = (Op::FunctionParameter as u32, Op::Load as u32);
+    assert_eq!(kinds, [Op::Function as u32, parameter, parameter, Op::Label as u32, load]);
+    // The pointer, a word, and the image under its own name.
+    assert_eq!((called[1].1[1], called[2].1[1], &called[4].1[1..]), (7, 4, &[6, 11, called[1].1[2]][..]));
+    let call = instructions(&words).find(|(op, it)| *op == Op::FunctionCall as u32 && it[3] == 10).unwrap().1;
+    assert_eq!((call.len(), call[4]), (6, 8));
 }
 
 #[test]
