@@ -15,7 +15,7 @@ use super::update::is_buffer;
 use super::update::is_image;
 use super::update::is_texels;
 use super::update::range;
-use super::update::texels;
+use super::update::texel_buffer;
 use crate::abi;
 use crate::abi::handle;
 
@@ -39,7 +39,7 @@ impl Template {
                 let slot = first.saturating_add(at);
                 let found = match entry.descriptor_type {
                     kind if is_buffer(kind) => range(&abi::item_at(data, place)),
-                    kind if is_texels(kind) => texels(abi::item_at(data, place)),
+                    kind if is_texels(kind) => texel_buffer(abi::item_at(data, place)),
                     kind if is_image(kind) => image(layout, slot, kind, &abi::item_at(data, place)),
                     _ => break,
                 };

@@ -2,6 +2,7 @@
 
 use ash::vk;
 use ash::vk::Handle;
+use campanile_protocol::texels;
 
 use super::layout::Layout;
 use super::layout::has_sampler;
@@ -44,7 +45,7 @@ pub(crate) fn range(info: &vk::DescriptorBufferInfo) -> Option<Range> {
 }
 
 /// What a texel buffer's descriptor names; none for VK_NULL_HANDLE.
-pub(crate) fn texels(view: vk::BufferView) -> Option<Range> {
+pub(crate) fn texel_buffer(view: vk::BufferView) -> Option<Range> {
     abi::find::<View>(view).map(|view| Range {
         va: view.va,
         length: view.length,
@@ -67,6 +68,11 @@ pub(crate) fn image(
     }
     let view = (!info.image_view.is_null()).then(|| abi::share::<ImageView>(info.image_view))?;
     let shown = view.shown.as_ref()?;
+    // What the host would stop the queue for is as unbound as what has no contents.
+    let is_written = kind == vk::DescriptorType::STORAGE_IMAGE;
+    if is_written && !texels::find(shown.format).is_some_and(|format| format.is_storage) {
+        return None;
+    }
     let (va, length, format) = (shown.va, shown.length, shown.format);
     Some(Range { va, length, format, sampler, view: Some(view) })
 }
@@ -82,7 +88,7 @@ pub(crate) fn write(layout: &Layout, slots: &mut Slots, write: &vk::WriteDescrip
         abi::items(write.p_buffer_info, count).iter().enumerate().for_each(|(at, info)| put(at, range(info)));
     } else if is_texels(write.descriptor_type) {
         let views = abi::items(write.p_texel_buffer_view, count);
-        views.iter().enumerate().for_each(|(at, view)| put(at, texels(*view)));
+        views.iter().enumerate().for_each(|(at, view)| put(at, texel_buffer(*view)));
     }
 }
 

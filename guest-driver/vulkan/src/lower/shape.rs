@@ -9,9 +9,6 @@ const SAMPLED: u32 = 1;
 const STORAGE: u32 = 2;
 const DIM_BUFFER: u32 = 5;
 
-/// Formats of SPIR-V that storage texel buffers have, but name by none: two components of 32 bits.
-const NAMELESS: [u32; 3] = [6, 25, 35];
-
 /// What coordinates of an image are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Dim {
@@ -94,11 +91,15 @@ impl Operands {
 
     /// Whether it becomes another type.
     pub(super) fn changes(&self) -> bool {
-        self.dim.is_some() || self.is_storage && NAMELESS.contains(&self.format)
+        self.dim.is_some() || self.is_nameless()
     }
 
-    /// The operands of the texel buffer that it becomes, where it is read as components of this kind. A format that no texel buffer has
-    /// stays, so that the host says which it was.
+    /// Whether it names a format that no texel buffer names.
+    fn is_nameless(&self) -> bool {
+        self.is_storage && self.format != 0 && texels::of_image(self.format).is_none()
+    }
+
+    /// The operands of the texel buffer that it becomes, where it is read as components of this kind.
     pub(super) fn lowered(&self, of: Scalar) -> [u32; 7] {
         let format = if self.loses_format(of) || !self.is_storage { 0 } else { self.format };
         let sampled = if self.is_storage { STORAGE } else { SAMPLED };
@@ -119,6 +120,6 @@ impl Operands {
             (number, of),
             (Some(Number::Signed), Scalar::Uint) | (Some(Number::Unsigned), Scalar::Int)
         );
-        self.is_storage && (NAMELESS.contains(&self.format) || is_other_sign)
+        self.is_nameless() || self.is_storage && is_other_sign
     }
 }
