@@ -1,7 +1,6 @@
 //! Colours as texels.
 
 use campanile_protocol::texels::Format;
-use campanile_protocol::texels::Number;
 
 /// How the components of a texel are stored, from the lowest bits on: bits of each.
 enum Stored {
@@ -105,7 +104,6 @@ pub(crate) fn texel(format: &Format, colour: [u32; 4]) -> Option<Vec<u8>> {
             if value < 0.0 { 0 } else { small(value, width - 5) }
         }),
     };
-    debug_assert!(format.number == Number::Float || !matches!(stored(format), Some(Stored::Half(_))));
     all.to_le_bytes().get(..format.bytes as usize).map(<[u8]>::to_vec)
 }
 
