@@ -55,8 +55,7 @@ fn name(vgpu: &str, role: &str) -> Option<String> {
 /// # Errors
 /// The store has gone, or the name of the vGPU is too long for it.
 pub fn put(vgpu: &str, role: &str, file: BorrowedFd<'_>) -> io::Result<()> {
-    let name = name(vgpu, role).ok_or(io::ErrorKind::InvalidFilename)?;
-    service_manager::socket().map_or(Ok(()), |store| set(store, &name, Some(file)))
+    set(&name(vgpu, role).ok_or(io::ErrorKind::InvalidFilename)?, Some(file))
 }
 
 /// Takes a descriptor out, if one has this name.
@@ -64,21 +63,28 @@ pub fn put(vgpu: &str, role: &str, file: BorrowedFd<'_>) -> io::Result<()> {
 /// # Errors
 /// As [`put`].
 pub fn remove(vgpu: &str, role: &str) -> io::Result<()> {
-    let name = name(vgpu, role).ok_or(io::ErrorKind::InvalidFilename)?;
-    send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None)
+    set(&name(vgpu, role).ok_or(io::ErrorKind::InvalidFilename)?, None)
 }
 
-fn send(words: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    service_manager::socket().map_or(Ok(()), |store| tell(store, words, file))
-}
-
-/// Has a store have this descriptor under this name, which this program has made, or none.
+/// Has a store take the descriptor of this name, or drop what has it. One that has it already may have it twice then.
 ///
 /// # Errors
 /// It has gone, or does not take it at once where it is not waited for.
-pub(crate) fn set(store: &UnixDatagram, name: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    tell(store, &format!("FDSTOREREMOVE=1\nFDNAME={name}"), None)?;
-    file.map_or(Ok(()), |file| tell(store, &format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}"), Some(file)))
+pub(crate) fn add(store: &UnixDatagram, name: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    match file {
+        Some(file) => tell(store, &format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}"), Some(file)),
+        None => tell(store, &format!("FDSTOREREMOVE=1\nFDNAME={name}"), None),
+    }
+}
+
+/// Has that of what started this process, if there is one, have this descriptor under this name, or none.
+///
+/// # Errors
+/// It has gone.
+pub(crate) fn set(name: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let Some(store) = service_manager::socket() else { return Ok(()) };
+    add(store, name, None)?;
+    file.map_or(Ok(()), |file| add(store, name, Some(file)))
 }
 
 fn tell(store: &UnixDatagram, words: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -117,6 +123,11 @@ pub fn take(vgpu: &str) -> BTreeMap<String, OwnedFd> {
     named.map(|(name, file)| (name[length..].to_owned(), file)).collect()
 }
 
+/// What names of a vGPU begin with; none where they would be too long.
+pub(crate) fn prefix(vgpu: &str) -> Option<String> {
+    name(vgpu, "")
+}
+
 /// Whether what has this name is of a vGPU, and not of all that a daemon serves.
 pub(crate) fn is_of_a_vgpu(name: &str) -> bool {
     name.strip_prefix(service_manager::STORED).is_some_and(|rest| !rest.starts_with('.'))
@@ -132,7 +143,7 @@ pub fn take_one(vgpu: &str, role: &str) -> Option<OwnedFd> {
 pub fn drop_others() -> Vec<String> {
     let left = std::mem::take(&mut *DELIVERED.lock().unwrap_or_else(PoisonError::into_inner));
     for name in left.keys() {
-        if let Err(error) = send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None) {
+        if let Err(error) = set(name, None) {
             log::warn!("descriptor store: {name}: {error}");
         }
     }

@@ -1,6 +1,57 @@
 //! What a service manager is told (sd_notify(3)), as far as this program acts on it where it is one.
 
+use std::io;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+
+use rustix::io::Errno;
+use rustix::net::RecvAncillaryBuffer;
+use rustix::net::RecvAncillaryMessage;
+use rustix::net::RecvFlags;
+use rustix::net::recvmsg;
 use rustix::process::Pid;
+
+/// Bytes of the longest datagram that is read.
+const LONGEST: usize = 4096;
+
+/// One that has come.
+#[derive(Debug)]
+pub(crate) struct Datagram {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) files: Vec<OwnedFd>,
+    /// What has sent it, where the socket asks for that.
+    pub(crate) sender: Option<Pid>,
+}
+
+/// The next one at a socket that is not waited for; none when all were taken.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn receive(socket: &UnixDatagram) -> io::Result<Option<Datagram>> {
+    let mut bytes = vec![0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16), ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(got) => break got.bytes,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    };
+    bytes.truncate(got);
+    let (mut files, mut sender) = (Vec::new(), None);
+    for part in control.drain() {
+        match part {
+            RecvAncillaryMessage::ScmRights(some) => files.extend(some),
+            RecvAncillaryMessage::ScmCredentials(credentials) => sender = Some(credentials.pid),
+            _ => {}
+        }
+    }
+    Ok(Some(Datagram { bytes, files, sender }))
+}
 
 /// What one datagram says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -53,7 +53,7 @@ static KEPT: Mutex<Vec<(String, OwnedFd)>> = Mutex::new(Vec::new());
 /// In the environment of a process that has a keeper: where it is heard when that has ended, as `NOTIFY_SOCKET` has it.
 pub(crate) const BEHIND: &str = "CAMPANILE_NOTIFY_BEHIND";
 
-/// In the environment of a keeper: the store that outlives it, as `NOTIFY_SOCKET` has one.
+/// In the environment of a keeper whose `NOTIFY_SOCKET` is that of a store which outlives it.
 pub(crate) const STORE_BEHIND: &str = "CAMPANILE_STORE_BEHIND";
 /// In the environment of a keeper whose standard input is a channel with what such a store has of its vGPU.
 pub(crate) const HAS_STORE: &str = "CAMPANILE_STORED";

@@ -1,22 +1,37 @@
-//! The socket at which a keeper says that its worker serves (`NOTIFY_SOCKET`, sd_notify(3)).
+//! The socket at which a keeper says that its worker serves (`NOTIFY_SOCKET`, sd_notify(3)), and has kept what the next keeper goes on with.
+//!
+//! ```text
+//!   keeper ──FDSTORE, FDSTOREREMOVE──▶ this process ──the same──▶ service manager, if there is one
+//!     └ killed, and its worker ─▶ the next keeper has all of that    └ this process is killed, too ─▶ the next one has it
+//! ```
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
+use crate::fd_store;
+use crate::ledger::read;
 use crate::sd_notify;
+use crate::sd_notify::Datagram;
 use crate::sd_notify::Message;
 
-/// Bytes of a datagram that are looked at.
-const LONGEST: usize = 4096;
+/// Descriptors of a vGPU that are kept at the most.
+const MOST: usize = 1024;
 
-/// The socket. Its file lies where only this user reaches it.
+/// The socket, and what is kept. Its file lies where only this user reaches it.
 #[derive(Debug)]
-pub struct Notify(UnixDatagram);
+pub struct Notify {
+    socket: UnixDatagram,
+    /// What names of its vGPU begin with, where it has one.
+    prefix: Option<String>,
+    files: BTreeMap<String, OwnedFd>,
+}
 
 impl Notify {
     /// Listens at `path`, also where a process before this one did.
@@ -32,29 +47,73 @@ impl Notify {
         // Workers may be of another user, and the folder is theirs.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
         socket.set_nonblocking(true)?;
-        Ok(Self(socket))
+        Ok(Self { socket, prefix: None, files: BTreeMap::new() })
+    }
+
+    /// Keeps what is of this vGPU, of which that is there already.
+    #[must_use]
+    pub fn keeping(self, vgpu: &str, files: BTreeMap<String, OwnedFd>) -> Self {
+        Self { prefix: fd_store::prefix(vgpu), files, ..self }
+    }
+
+    /// What is kept, by name.
+    pub fn kept(&self) -> &BTreeMap<String, OwnedFd> {
+        &self.files
+    }
+
+    /// Nothing is kept any more: nothing serves its VM, and nothing will, which that sees.
+    pub fn clear(&mut self) {
+        let connection = format!("{}{}", self.prefix.as_deref().unwrap_or_default(), read::CONNECTION);
+        if let Some(connection) = self.files.get(&connection) {
+            // It may have hung up.
+            let _over = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
+        }
+        self.forget();
+    }
+
+    /// Nothing is kept any more; what serves its VM goes on.
+    pub fn forget(&mut self) {
+        while let Some((name, _)) = self.files.pop_first() {
+            pass_on(&name, None);
+        }
+    }
+
+    fn keep(&mut self, name: String, file: OwnedFd) {
+        let is_its = self.prefix.as_ref().is_some_and(|prefix| name.starts_with(prefix));
+        if is_its && (self.files.len() < MOST || self.files.contains_key(&name)) {
+            pass_on(&name, Some(file.as_fd()));
+            self.files.insert(name, file);
+        }
     }
 
     /// Takes all that was said; whether something serves, by that. A sign of life counts, too: what it was told before may be
     /// something that another process heard.
-    pub fn serves(&self) -> bool {
+    pub fn serves(&mut self) -> bool {
         let mut serves = false;
-        let mut bytes = [0; LONGEST];
-        loop {
-            match self.0.recv(&mut bytes) {
-                Ok(count) => {
-                    serves |= matches!(sd_notify::read(&bytes[..count]), Message::Ready | Message::Alive)
+        while let Ok(Some(Datagram { bytes, files, .. })) = sd_notify::receive(&self.socket) {
+            match sd_notify::read(&bytes) {
+                Message::Ready | Message::Alive => serves = true,
+                Message::Keep(name) => {
+                    files.into_iter().take(1).for_each(|file| self.keep(name.clone(), file))
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_none) => return serves,
+                Message::Drop(name) if self.files.remove(&name).is_some() => pass_on(&name, None),
+                Message::Drop(_) | Message::Main(_) | Message::Other => {}
             }
         }
+        serves
+    }
+}
+
+/// Has the service manager keep this, too, or drop it.
+fn pass_on(name: &str, file: Option<BorrowedFd<'_>>) {
+    if let Err(error) = fd_store::set(name, file) {
+        log::warn!("descriptor store: {name}: {error}");
     }
 }
 
 impl AsFd for Notify {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -67,7 +126,7 @@ mod tests {
     fn what_serves_or_lives_is_heard_and_nothing_else_and_the_next_process_hears_it_too() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.notify");
-        let notify = Notify::open(&path).unwrap();
+        let mut notify = Notify::open(&path).unwrap();
         assert!(!notify.serves());
         let say = |words: &[u8]| connect(path.as_os_str()).unwrap().send(words).unwrap();
         say(b"STATUS=READY=1");
@@ -78,7 +137,7 @@ mod tests {
         assert!(notify.serves() && !notify.serves());
         let error = Notify::open(folder.path()).unwrap_err();
         assert_ne!(error.kind(), std::io::ErrorKind::AddrInUse, "what is no socket is left, and named");
-        let next = Notify::open(&path).unwrap();
+        let mut next = Notify::open(&path).unwrap();
         say(b"WATCHDOG=1");
         assert!(next.serves() && !notify.serves());
     }

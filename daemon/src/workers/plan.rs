@@ -1,6 +1,5 @@
 //! Which processes are started, and with which command lines.
 
-use std::env;
 use std::ffi::OsString;
 use std::path::Path;
 use std::path::PathBuf;
@@ -51,9 +50,7 @@ impl Plan {
             command.args(self.config.iter().flat_map(|file| ["--config".as_ref(), file.as_os_str()]));
             command.arg("--vgpu").arg(spec);
         }
-        if let Some(store) = env::var_os("NOTIFY_SOCKET") {
-            command.env(STORE_BEHIND, store);
-        }
+        command.env(STORE_BEHIND, "1");
         prepared(command, &self.folder.notify(vgpu))
     }
 }

@@ -79,16 +79,16 @@ impl Process {
         poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Waits for it, once its descriptor is readable; how it has ended, for people.
-    pub fn reap(self) -> String {
+    /// Waits for it, once its descriptor is readable; how it has ended, for people, and whether by itself.
+    pub fn reap(self) -> (String, bool) {
         // One that a process before this one has started may be this one's child all the same: that one has executed this program.
         match waitid(WaitId::PidFd(self.handle.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
             Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
-                (Some(code), _) => format!("exit status {code}"),
-                (None, Some(signal)) => format!("signal {signal}"),
-                (None, None) => format!("{status:?}"),
+                (Some(code), _) => (format!("exit status {code}"), true),
+                (None, Some(signal)) => (format!("signal {signal}"), false),
+                (None, None) => (format!("{status:?}"), false),
             },
-            Ok(None) | Err(_) => "how is not known".to_owned(),
+            Ok(None) | Err(_) => ("how is not known".to_owned(), false),
         }
     }
 }
@@ -120,12 +120,13 @@ mod tests {
     fn a_process_that_was_started_says_how_it_ended() {
         let process = Process::start(Command::new("sh").args(["-c", "exit 3"])).unwrap();
         wait(&process);
-        assert_eq!(process.reap(), "exit status 3");
+        assert_eq!(process.reap(), ("exit status 3".to_owned(), true));
         let process = Process::start(Command::new("sleep").arg("1000")).unwrap();
         process.signal(Signal::KILL);
         wait(&process);
         process.signal(Signal::TERM);
-        assert!(process.reap().starts_with("signal 9"));
+        let (how, by_itself) = process.reap();
+        assert!(how.starts_with("signal 9") && !by_itself);
         assert!(Process::start(&mut Command::new("/no/such/program")).is_err());
     }
 
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(found.pid(), pid);
         found.signal(Signal::TERM);
         wait(&found);
-        assert_eq!(found.reap(), "signal 15", "it is this process's child");
+        assert_eq!(found.reap(), ("signal 15".to_owned(), false), "it is this process's child");
         assert!(child.wait().is_err());
         assert!(Process::find(pid, || Ok(true)).unwrap().is_none());
     }

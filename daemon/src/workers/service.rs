@@ -3,7 +3,10 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -12,6 +15,8 @@ use rustix::process::Signal;
 
 use super::notify::Notify;
 use super::process::Process;
+use crate::host::keeper::keep::hand_to;
+use crate::service_manager::HAS_STORE;
 
 /// How long a process is not started again when it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,11 +104,16 @@ impl Service {
         found: Option<Found>,
     ) -> io::Result<Self> {
         let now = Instant::now();
+        let mut notify = notify;
+        if found.as_ref().is_some_and(|found| found.silence.is_some()) {
+            // What it has kept since does not come here.
+            notify.forget();
+        }
         // One that was found has its time from now on.
         let heard = found.is_some().then_some(now);
         let Found { process, serves, silence } = match found {
             Some(found) => found,
-            None => Found { process: Process::start(&mut command)?, serves: false, silence: None },
+            None => Found { process: start(&mut command, &notify)?, serves: false, silence: None },
         };
         Ok(Self {
             command,
@@ -148,12 +158,20 @@ impl Service {
         begins
     }
 
-    /// Another process is it from here on, which was found.
+    /// Nothing that was kept of it is for another process.
+    pub fn clear(&mut self) {
+        self.notify.clear();
+    }
+
+    /// Another process is it from here on, which was found. What it has kept from here on does not come here.
     pub fn adopt(&mut self, found: Found, now: Instant) {
         self.process = Some(found.process);
         self.phase = if found.serves { Phase::Serving(now) } else { Phase::Starting };
         self.has_served = true;
         (self.heard, self.found_silence) = (Some(now), found.silence);
+        if self.found_silence.is_some() {
+            self.notify.forget();
+        }
     }
 
     /// It is started again when it ends, though it has never served.
@@ -177,7 +195,11 @@ impl Service {
 
     /// Waits for its process, which has ended.
     pub fn reap(&mut self, now: Instant) -> Fate {
-        let how = self.process.take().map_or_else(String::new, Process::reap);
+        let (how, by_itself) = self.process.take().map_or((String::new(), false), Process::reap);
+        if by_itself {
+            // It gave up what it kept, or had nothing.
+            self.notify.clear();
+        }
         self.settle(how, now)
     }
 
@@ -234,7 +256,7 @@ impl Service {
     /// Starts it again, if that is due; whether it is tried.
     pub fn start_again(&mut self, now: Instant) -> Option<Fate> {
         self.starts_by().filter(|due| *due <= now)?;
-        match Process::start(&mut self.command) {
+        match start(&mut self.command, &self.notify) {
             Ok(process) => {
                 (self.process, self.phase, self.heard) = (Some(process), Phase::Starting, None);
                 self.found_silence = None;
@@ -243,6 +265,23 @@ impl Service {
             Err(error) => Some(self.settle(error.to_string(), now)),
         }
     }
+}
+
+/// Starts a process, with what is kept of the one before.
+fn start(command: &mut Command, notify: &Notify) -> io::Result<Process> {
+    if notify.kept().is_empty() {
+        return Process::start(command);
+    }
+    let (own, its) = UnixStream::pair()?;
+    let process = Process::start(command.env(HAS_STORE, "1").stdin(OwnedFd::from(its)));
+    // So that its end is seen; the next one may have nothing to go on with.
+    command.env_remove(HAS_STORE).stdin(Stdio::null());
+    let process = process?;
+    if let Err(error) = hand_to(own, notify.kept()) {
+        // Why it has ended is seen when it is waited for.
+        log::warn!("process {}: what it goes on with: {error}", process.pid().as_raw_nonzero());
+    }
+    Ok(process)
 }
 
 #[cfg(test)]

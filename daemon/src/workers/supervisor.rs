@@ -7,11 +7,9 @@
 //!   killed: all go on; the next process finds them
 //! ```
 
-use std::collections::BTreeMap;
 use std::io;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
@@ -38,7 +36,6 @@ use super::orders::Order;
 use super::orders::Outcome;
 use super::plan::Plan;
 use super::plan::silence;
-use super::process::Process;
 use super::service::Fate;
 use super::service::Found;
 use super::service::Pauses;
@@ -48,9 +45,8 @@ use super::worker;
 use super::worker::Worker;
 use crate::fd_store;
 use crate::host::heartbeat;
-use crate::host::keeper::keep::hand_to;
+use crate::ledger::read;
 use crate::service_manager;
-use crate::service_manager::HAS_STORE;
 
 /// A vGPU, and the words in which the operator has made it, if he has.
 pub type Spec = (String, Option<String>);
@@ -77,7 +73,7 @@ pub struct Supervisor {
     /// The program of an upgrade.
     program: Option<PathBuf>,
     is_ending: bool,
-    /// Workers that a process before this one has started go on, whatever becomes of the others.
+    /// Workers that a process before this one has started, or their VMs, go on, whatever becomes of the others.
     has_found: bool,
     /// How often it gives a sign of life, where something waits for that.
     beat: Option<Duration>,
@@ -110,7 +106,7 @@ impl Supervisor {
             workers: Vec::new(),
             program: None,
             is_ending: false,
-            has_found: !kept.is_empty(),
+            has_found: !kept.is_empty() || fd_store::has(read::CONNECTION),
             beat,
         };
         match new.begin_all(vgpus, kept) {
@@ -366,6 +362,7 @@ impl Supervisor {
     /// Nothing of a worker stays. Those that wait for that are told last: they look at what there is.
     fn let_go(&mut self, at: usize, outcome: &Result<(), String>) {
         let mut worker = self.workers.remove(at);
+        worker.service.clear();
         self.board.remove(&worker.vgpu);
         self.plan.folder.forget(&worker.vgpu);
         worker.tell(outcome);
@@ -450,33 +447,15 @@ impl Supervisor {
             );
         }
         self.has_found |= found.is_some();
-        let notify = Notify::open(&folder.notify(&vgpu))?;
+        // What processes before this one have kept with the service manager.
         let stored = fd_store::take_named(&vgpu);
-        let found = match found {
-            // It has all of that itself.
-            Some(found) => Some(found),
-            None if stored.is_empty() => None,
-            None => Some(start_with(self.plan.worker(&vgpu, made), &stored)?),
-        };
+        let notify = Notify::open(&folder.notify(&vgpu))?.keeping(&vgpu, stored);
         let service = Service::begin((command, Pauses::OF_ONE), notify, found)?;
         let worker = Worker { vgpu, service, outcomes: Vec::new() };
         worker.show(&self.board);
         self.workers.push(worker);
         self.workers.last_mut().ok_or_else(|| io::Error::other("it is there"))
     }
-}
-
-/// Starts a keeper with what the service manager has of its vGPU: all that served it was killed.
-fn start_with(mut keeper: Command, stored: &BTreeMap<String, OwnedFd>) -> io::Result<Found> {
-    let (own, its) = UnixStream::pair()?;
-    let process = Process::start(keeper.env(HAS_STORE, "1").stdin(OwnedFd::from(its)))?;
-    // Closed here, so that its end is seen.
-    drop(keeper);
-    if let Err(error) = hand_to(own, stored) {
-        // Why it has ended is seen when it is waited for.
-        log::warn!("process {}: what is stored of its vGPU: {error}", process.pid().as_raw_nonzero());
-    }
-    Ok(Found { process, serves: false, silence: None })
 }
 
 /// Whether a program says what it is as this one does.

@@ -47,9 +47,6 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// How long one may take until it serves: as systemd's DefaultTimeoutStartSec.
 const START: Duration = Duration::from_secs(90);
 
-/// How long a store that does not take more is left alone.
-const REST: Duration = Duration::from_millis(20);
-
 /// Whether this process has a keeper.
 pub fn is_kept() -> bool {
     env::var_os(HAS_KEEPER).is_some()
@@ -73,7 +70,7 @@ pub fn receive() -> io::Result<()> {
     Ok(())
 }
 
-/// What the service manager had of a vGPU, where what has started this keeper hands it over.
+/// What there is of a vGPU whose processes have ended, where what has started this keeper has it.
 fn handed() -> io::Result<Vec<(String, OwnedFd)>> {
     if env::var_os(HAS_STORE).is_none() {
         return Ok(Vec::new());
@@ -82,7 +79,7 @@ fn handed() -> io::Result<Vec<(String, OwnedFd)>> {
     Ok(names.into_iter().zip(files).collect())
 }
 
-/// Hands a keeper what the service manager has of its vGPU, over its standard input.
+/// Hands a keeper what there is of its vGPU, over its standard input.
 ///
 /// # Errors
 /// It has ended, or does not read.
@@ -173,18 +170,20 @@ pub fn run(line: Vec<OsString>) -> io::Result<Ended> {
     };
     let (children, terminate, interrupt) = (signals(SIGCHLD)?, signals(SIGTERM)?, signals(SIGINT)?);
     let mut store = Store::open()?;
-    store.begin_with(handed()?);
+    let handed = handed()?;
+    // What the one before has stored is for the ones that follow, also where the first of them fails.
+    let has_served = !handed.is_empty();
+    store.begin_with(handed);
     let silence = heartbeat::silence().unwrap_or(SILENCE);
     let program = env::current_exe()?;
     let daemon = Daemon::new(process::spawn(&program, &line, &store, silence)?);
     let killed = Killed::default();
-    let has_served = false;
     let mut keeper = Keeper { program, line, store, daemon, has_served, killed, is_ending: false, silence };
     loop {
-        let is_owed = keeper.store.pass_down();
+        let owed = keeper.store.pass_down();
         let fds = [keeper.store.socket(), children.as_fd(), terminate.as_fd(), interrupt.as_fd()];
         let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let timeout = if is_owed { keeper.timeout().min(REST) } else { keeper.timeout() };
+        let timeout = owed.map_or(keeper.timeout(), |owed| owed.min(keeper.timeout()));
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Err(rustix::io::Errno::INTR) => continue,

@@ -6,33 +6,28 @@ use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
 
-use rustix::net::RecvAncillaryBuffer;
-use rustix::net::RecvAncillaryMessage;
-use rustix::net::RecvFlags;
-use rustix::net::recvmsg;
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::process::Pid;
 
 use crate::fd_store;
 use crate::sd_notify;
+use crate::sd_notify::Datagram;
 use crate::sd_notify::Message;
 use crate::service_manager::STORE_BEHIND;
 
 /// Descriptors kept at the most; 16 for each of 256 vGPUs. What comes beyond it is closed.
 const MOST: usize = 4096;
-/// Bytes of the longest datagram that is read.
-const LONGEST: usize = 4096;
-
 /// What a daemon has said, once the store has taken its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
@@ -44,11 +39,18 @@ pub(super) enum Said {
     Other,
 }
 
-/// A store that outlives this process: that of the service manager.
-#[derive(Debug)]
+/// How long a store that does not take more at once is left alone, and one that is not there.
+const REST: Duration = Duration::from_millis(20);
+const ABSENCE: Duration = Duration::from_secs(1);
+
+/// A store that outlives this process: that of what has started it.
+#[derive(Debug, Default)]
 struct Behind {
-    address: OsString,
-    /// Names of what it has not been told yet.
+    /// The file of its socket: another one is of another process, which has nothing yet.
+    socket: Option<u64>,
+    /// Names of what it has.
+    told: BTreeSet<String>,
+    /// Names of what it has not heard of yet, or has otherwise.
     owed: BTreeSet<String>,
 }
 
@@ -80,7 +82,7 @@ impl Store {
         socket.set_nonblocking(true)?;
         set_socket_passcred(&socket, true)?;
         let outer = env::var_os("NOTIFY_SOCKET");
-        let behind = env::var_os(STORE_BEHIND).map(|address| Behind { address, owed: BTreeSet::new() });
+        let behind = env::var_os(STORE_BEHIND).map(|_| Behind::default());
         Ok(Self {
             socket,
             name,
@@ -97,22 +99,40 @@ impl Store {
         self.files.extend(files);
     }
 
-    /// Tells the store behind this one what it does not know, as far as it takes that at once. Whether there is more.
-    pub(super) fn pass_down(&mut self) -> bool {
-        let Some(Behind { address, owed }) = &mut self.behind else { return false };
-        if owed.is_empty() {
-            return false;
+    /// Tells the store behind this one what it does not know, as far as it takes that at once. When there is more to tell.
+    pub(super) fn pass_down(&mut self) -> Option<Duration> {
+        let (Some(Behind { socket, told, owed }), Some(address)) = (&mut self.behind, &self.outer) else {
+            return None;
+        };
+        let now = fs::metadata(address).ok().map(|file| file.ino());
+        if *socket != now {
+            *socket = now;
+            told.clear();
+            owed.extend(self.files.keys().filter(|name| fd_store::is_of_a_vgpu(name)).cloned());
         }
-        let told = crate::service_manager::connect(address).and_then(|store| {
+        if owed.is_empty() {
+            return None;
+        }
+        let heard = crate::service_manager::connect(address).and_then(|store| {
             // This process has a daemon to look after.
             store.set_nonblocking(true)?;
-            while let Some(name) = owed.first() {
-                fd_store::set(&store, name, self.files.get(name).map(AsFd::as_fd))?;
+            while let Some(name) = owed.first().cloned() {
+                match self.files.get(&name) {
+                    Some(file) => {
+                        fd_store::add(&store, &name, Some(file.as_fd()))?;
+                        told.insert(name);
+                    }
+                    None if told.contains(&name) => {
+                        fd_store::add(&store, &name, None)?;
+                        told.remove(&name);
+                    }
+                    None => {}
+                }
                 owed.pop_first();
             }
             Ok(())
         });
-        told.is_err()
+        heard.err().map(|error| if error.kind() == io::ErrorKind::WouldBlock { REST } else { ABSENCE })
     }
 
     /// What has this name is another, or gone.
@@ -142,32 +162,13 @@ impl Store {
 
     /// The next thing that was said, by a process that may speak; none when all was heard.
     pub(super) fn hear(&mut self, may_speak: impl Fn(Pid) -> bool) -> io::Result<Option<Said>> {
-        loop {
-            let mut bytes = [0; LONGEST];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16), ScmCredentials(1))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let into = &mut [IoSliceMut::new(&mut bytes)];
-            let got = match recvmsg(&self.socket, into, &mut control, RecvFlags::CMSG_CLOEXEC) {
-                Ok(got) => got.bytes,
-                Err(rustix::io::Errno::AGAIN) => return Ok(None),
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            let (mut files, mut sender) = (Vec::new(), None);
-            for part in control.drain() {
-                match part {
-                    RecvAncillaryMessage::ScmRights(some) => files.extend(some),
-                    RecvAncillaryMessage::ScmCredentials(credentials) => sender = Some(credentials.pid),
-                    _ => {}
-                }
+        while let Some(Datagram { bytes, files, sender }) = sd_notify::receive(&self.socket)? {
+            if sender.is_some_and(&may_speak) {
+                return Ok(Some(self.take(sd_notify::read(&bytes), &bytes, files)));
             }
-            let said = &bytes[..got];
-            if !sender.is_some_and(&may_speak) {
-                log::debug!("keeper: process {sender:?} is none of its daemon's");
-                continue;
-            }
-            return Ok(Some(self.take(sd_notify::read(said), said, files)));
+            log::debug!("keeper: process {sender:?} is none of its daemon's");
         }
+        Ok(None)
     }
 
     fn take(&mut self, message: Message, bytes: &[u8], files: Vec<OwnedFd>) -> Said {
