@@ -21,8 +21,8 @@ pub struct ProcessArguments {
     /// alone in there. They meet in this folder, which is made for this user alone.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["vram_total", "migrate_listen", "engine_cpus"])]
     pub workers: Option<PathBuf>,
-    /// Memory that each of these processes may have for itself, without that of its VM and its engines. One that asks for more ends, and the next
-    /// one goes on with its VM.
+    /// Memory that each of these processes may have for itself, without that of its VM and its engines; 0 for no limit. One that asks for more
+    /// ends, and the next one goes on with its VM.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = WORKER_MEMORY, requires = "workers")]
     pub worker_memory: u64,
     /// Be the process of this vGPU.
@@ -33,7 +33,7 @@ pub struct ProcessArguments {
 impl ProcessArguments {
     /// Bytes that a worker may have for itself.
     pub fn memory(&self) -> Option<u64> {
-        self.worker.as_ref().map(|_| self.worker_memory)
+        self.worker.as_ref().map(|_| self.worker_memory).filter(|bytes| *bytes > 0)
     }
 
     /// Where a worker finds what those before it have found of the machine.

@@ -119,8 +119,45 @@ impl AsFd for Notify {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::fs::File;
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::MOST;
     use super::Notify;
+    use crate::fd_store;
     use crate::service_manager::connect;
+
+    #[test]
+    fn cont_22_what_is_kept_is_of_its_vgpu_within_a_limit_and_its_vmm_sees_that_nothing_is_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.notify");
+        let (connection, mut vmm) = UnixStream::pair().unwrap();
+        let before = BTreeMap::from([("campanile.a.connection".to_owned(), connection.into())]);
+        let mut notify = Notify::open(&path).unwrap().keeping("a", before);
+        let socket = connect(path.as_os_str()).unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let mut say = |name: &str, is_kept: bool| {
+            fd_store::add(&socket, name, is_kept.then(|| file.as_fd())).unwrap();
+            assert!(!notify.serves());
+            notify.kept().keys().cloned().collect::<Vec<_>>()
+        };
+        let [log, connection] = ["campanile.a.log", "campanile.a.connection"].map(str::to_owned);
+        assert_eq!(say(&log, true), [connection.clone(), log.clone()]);
+        for other in ["campanile.ab.log", "campanile..estate", "log"] {
+            assert_eq!(say(other, true).len(), 2, "{other}");
+        }
+        assert_eq!(say(&log, false), [connection]);
+        for number in 0..MOST + 5 {
+            say(&format!("campanile.a.ram-{number}"), true);
+        }
+        assert_eq!(say("campanile.a.ram-0", true).len(), MOST);
+        notify.clear();
+        assert!(notify.kept().is_empty());
+        assert_eq!(vmm.read(&mut [0]).unwrap(), 0);
+    }
 
     #[test]
     fn what_serves_or_lives_is_heard_and_nothing_else_and_the_next_process_hears_it_too() {

@@ -453,6 +453,43 @@ fn cont_24_vgpus_come_and_go_with_their_workers() {
     fill(&device, 2, true).unwrap();
 }
 
+/// Whether a process has this memory open.
+fn has_open(process: Pid, memory: &str) -> bool {
+    let open = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap();
+    open.filter_map(|file| fs::read_link(file.unwrap().path()).ok())
+        .any(|link| link.to_string_lossy().contains(memory))
+}
+
+#[test]
+fn cont_22_a_vm_goes_on_whose_worker_and_keeper_are_killed_at_once() {
+    let workers = Workers::begin(&two());
+    let (vm, device) = device(&workers, "a");
+    let starter = Pid::from_raw(i32::try_from(workers.served.pid()).unwrap()).unwrap();
+    for _ in 0..2 {
+        // The last by its name.
+        until("all that is kept", || has_open(starter, "campanile-words"));
+        let (worker, keeper) = workers.of("a").unwrap();
+        // So that it sees both ends at once.
+        kill_process(starter, Signal::STOP).unwrap();
+        for process in [keeper, worker] {
+            kill_process(process, Signal::KILL).unwrap();
+        }
+        until("the end of both", || {
+            let left = workers.processes();
+            [keeper, worker].iter().all(|process| !left.contains(&process.as_raw_nonzero().get()))
+        });
+        kill_process(starter, Signal::CONT).unwrap();
+        until("the next worker", || workers.of("a").is_some_and(|now| now.0 != worker && now.1 != keeper));
+        assert!(vm.is_connected());
+        // It has gone on, or is lost: a new one works then.
+        if fill(&device, 2, true).is_err() {
+            fill(&Device::open(vm.open("test").unwrap()).unwrap(), 2, true).unwrap();
+        }
+    }
+    drop((device, vm));
+    until("nothing that is kept", || !has_open(starter, "campanile-words"));
+}
+
 #[test]
 fn cont_22_a_schedule_that_is_killed_is_started_again() {
     let workers = Workers::begin(&two());

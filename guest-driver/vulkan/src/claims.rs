@@ -5,7 +5,7 @@
 //! as their engine are told what they look for:
 //!
 //! * **graphics**: the queue family has them, limits and features are those that such programs ask for when they start, and the device
-//!   passes for conformant (wgpu hides what does not). Whatever would draw is refused by a result, and no format is good for images.
+//!   passes for conformant (wgpu hides what does not). Whatever would draw is refused by a result, and formats of colour are good for kernels alone.
 //! * **addresses**: buffers have one, that of the GPU; kernels that use any are refused when their pipelines are made.
 //!
 //! `CAMPANILE_GRAPHICS_FAMILY` and `CAMPANILE_BUFFER_ADDRESSES` decide it for any program: 0 for never, anything else for always.

@@ -64,7 +64,7 @@ fn uniform(profile: &Profile) -> u32 {
 
 /// All that a kernel is bound to, in the same way.
 fn resources(profile: &Profile) -> u32 {
-    profile.buffers - u32::from(support::has_images(profile))
+    profile.buffers.saturating_sub(u32::from(support::has_images(profile)))
 }
 
 /// The sampler limits of a kernel, and of a set: samplers are words in memory.

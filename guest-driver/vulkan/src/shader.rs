@@ -43,7 +43,13 @@ impl Module {
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let small = if bytes.len() > DEBUGGED { debug::stripped(bytes).into() } else { Cow::Borrowed(bytes) };
         let (bytes, names) = numbers::carried(&small);
-        match lowered(&spirv::words(&bytes)) {
+        let lower = |bytes: &[u8]| lowered(&spirv::words(bytes));
+        let found = match lower(&bytes) {
+            // What is there for debuggers may speak of what is there no more.
+            Ok(Some(_)) => lower(&debug::stripped(&bytes)),
+            found => found,
+        };
+        match found {
             Ok(Some((words, images))) => {
                 Self { bytes: spirv::bytes(&words).collect(), names, images: Some(Arc::new(images)) }
             }

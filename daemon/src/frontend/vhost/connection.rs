@@ -93,6 +93,21 @@ pub(super) fn serve(
     device: Box<dyn Device>,
     handed: Option<(Handed, Sender<Result<(), String>>)>,
 ) -> Result<Ended, ConnectionError> {
+    let was_handed = handed.is_some();
+    let ended = serve_to_its_end(place, stream, device, handed);
+    if was_handed && ended.is_err() {
+        // So that its end takes it out of the store, however far it came.
+        place.ledger.begin(stream.as_fd());
+    }
+    ended
+}
+
+fn serve_to_its_end(
+    place: Place<'_>,
+    stream: &UnixStream,
+    device: Box<dyn Device>,
+    handed: Option<(Handed, Sender<Result<(), String>>)>,
+) -> Result<Ended, ConnectionError> {
     let Place { socket, counters, waiting, parking, ledger } = place;
     let mut offer = device.offer().map_err(ConnectionError::Device)?;
     if !(1..=MAX_QUEUES).contains(&offer.queues) {
@@ -141,10 +156,6 @@ pub(super) fn serve(
             .map_err(ConnectionError::Host),
         Some((handed, said)) => {
             let resumed = handover::resume(&session, stream, handed);
-            if resumed.is_err() {
-                // So that its end takes it out of the store.
-                ledger.begin(stream.as_fd());
-            }
             let _gone = said.send(resumed.as_ref().map(|_| ()).map_err(Clone::clone));
             resumed.map_err(ConnectionError::Handed)
         }

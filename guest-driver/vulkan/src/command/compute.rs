@@ -93,7 +93,9 @@ impl Recording {
 
 /// The format that a range is bound in, and its bytes: whole texels of a view, of another buffer whole words.
 fn shown(pipeline: &Pipeline, used: &Use, range: &Range) -> (u16, u64) {
-    let records = pipeline.images.as_ref().and_then(|images| images.of(used.set, used.slot));
+    // Another entry point may have an image where this one has a buffer.
+    let images = pipeline.images.as_ref().filter(|_| range.view.is_some());
+    let records = images.and_then(|images| images.of(used.set, used.slot));
     let format = records.map_or(range.format, |records| records.bound(range.format));
     match texels::find(format) {
         None => (0, range.length.next_multiple_of(4)),

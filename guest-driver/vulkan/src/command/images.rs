@@ -76,6 +76,15 @@ struct Pair {
     extent: vk::Extent3D,
 }
 
+/// Refuses levels and layers that an image has not.
+fn check(surface: &Surface, layers: &vk::ImageSubresourceLayers) -> Outcome {
+    if Part::of_layers(layers).is_in(surface) {
+        return Ok(());
+    }
+    report!("a copy of level {} and {} layers that the image has not", layers.mip_level, layers.layer_count);
+    Err(vk::Result::ERROR_UNKNOWN)
+}
+
 impl Recording {
     fn runs(&mut self, volume: Volume, from: Grid, to: Grid) {
         for run in volume.runs(from, to) {
@@ -99,6 +108,7 @@ impl Recording {
         let (surface, va) = contents(image)?;
         let buffer = abi::get::<Buffer>(buffer);
         for region in regions {
+            check(surface, &region.layers)?;
             let inside = Grid::in_image(surface, va, &region.layers, region.at);
             let outside = Grid::in_buffer(surface, buffer.va(region.offset), region.pitch, region.extent);
             let volume = Volume::of(surface, region.layers.layer_count, region.extent);
@@ -115,6 +125,8 @@ impl Recording {
             return Err(vk::Result::ERROR_UNKNOWN);
         }
         for pair in pairs {
+            check(from, &pair.from.0)?;
+            check(to, &pair.to.0)?;
             // Layers of one may be the depth of the other.
             let volume = Volume::of(from, pair.from.0.layer_count, pair.extent);
             let source = Grid::in_image(from, from_va, &pair.from.0, pair.from.1);

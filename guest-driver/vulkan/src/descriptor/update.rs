@@ -1,5 +1,7 @@
 //! Writes and copies of descriptors.
 
+use std::sync::Arc;
+
 use ash::vk;
 use ash::vk::Handle;
 use campanile_protocol::texels;
@@ -112,10 +114,15 @@ pub(crate) extern "system" fn update(
             let found: Slots = from.slots().iter().skip(first).take(count).cloned().collect();
             let first = to.layout.slot(copy.dst_binding, copy.dst_array_element);
             let mut slots = to.slots();
-            found
-                .into_iter()
-                .enumerate()
-                .for_each(|(at, range)| put(&mut slots, first.saturating_add(at), range));
+            found.into_iter().enumerate().for_each(|(at, range)| {
+                let slot = first.saturating_add(at);
+                // A sampler that the layout fixes stays.
+                let range = range.map(|range| match to.layout.sampler(slot) {
+                    Some(fixed) => Range { sampler: Some(Arc::clone(fixed)), ..range },
+                    None => range,
+                });
+                put(&mut slots, slot, range);
+            });
         }
     });
 }

@@ -115,6 +115,12 @@ impl Part {
         Self { level, levels, layer, layers }
     }
 
+    /// Those of a copy.
+    pub(crate) fn of_layers(layers: &vk::ImageSubresourceLayers) -> Self {
+        let (level, layer) = (layers.mip_level, layers.base_array_layer);
+        Self { level, levels: 1, layer, layers: layers.layer_count }
+    }
+
     /// Whether an image has them.
     pub(crate) fn is_in(&self, surface: &Surface) -> bool {
         let ends =

@@ -365,6 +365,10 @@ impl Module {
             Opaque::Sampler => (Number::Float, 0),
         };
         let (set, slot) = (at(&self.sets), at(&self.bindings));
+        let is_other = |other: &Records| (other.number, other.format) != (number, format);
+        if self.records.iter().any(|other| (other.set, other.slot) == (set, slot) && is_other(other)) {
+            return Err("images of different types share a binding");
+        }
         self.records.push(Records { set, slot, count, kind, number, format, first });
         let all = count.checked_mul(kind.vectors()).and_then(|all| all.checked_add(first));
         self.vectors = all.filter(|all| *all <= 1024).ok_or("there are too many images")?;
