@@ -1,4 +1,4 @@
-"""Compute on wgpu-py, or on wgpudawn, which has its interface: sums, a matrix product in workgroup memory, atomics, an indirect dispatch."""
+"""Compute on wgpu-py, or on wgpudawn, which has its interface: sums, a matrix product in workgroup memory, atomics, an indirect dispatch, a texture."""
 
 import importlib
 import sys
@@ -103,3 +103,50 @@ if "shader-f16" in wanted:
         (1, 1, 1),
     )
     print("halves", np.array_equal(read(halves, np.float16), np.arange(32) * 2))
+
+# Textures: one is written, then sampled with filters, and copied to a buffer.
+texture = device.create_texture(
+    size=(side, side, 1),
+    format="rgba8unorm",
+    usage=wgpu.TextureUsage.STORAGE_BINDING | wgpu.TextureUsage.TEXTURE_BINDING | wgpu.TextureUsage.COPY_SRC,
+)
+texels = device.create_buffer(size=side * side * 4, usage=use.COPY_DST | use.COPY_SRC)
+sampled = device.create_buffer(size=side * side * 16, usage=use.STORAGE | use.COPY_SRC)
+sampler = device.create_sampler(
+    mag_filter="linear", min_filter="linear", address_mode_u="repeat", address_mode_v="mirror-repeat"
+)
+passes = [
+    (
+        """@group(0) @binding(0) var image: texture_storage_2d<rgba8unorm, write>;
+        @compute @workgroup_size(8, 8)
+        fn main(@builtin(global_invocation_id) at: vec3u) {
+            textureStore(image, vec2i(at.xy), vec4f(f32(at.x) / 63.0, f32(at.y) / 63.0, 0.5, 1.0));
+        }""",
+        [texture.create_view()],
+    ),
+    (
+        """@group(0) @binding(0) var image: texture_2d<f32>;
+        @group(0) @binding(1) var with_filter: sampler;
+        @group(0) @binding(2) var<storage, read_write> sampled: array<vec4f>;
+        @compute @workgroup_size(8, 8)
+        fn main(@builtin(global_invocation_id) at: vec3u) {
+            let place = (vec2f(at.xy) * 1.375 + 0.25) / 64.0;
+            sampled[at.y * 64u + at.x] = textureSampleLevel(image, with_filter, place, 0.0);
+        }""",
+        [texture.create_view(), sampler, {"buffer": sampled, "offset": 0, "size": sampled.size}],
+    ),
+]
+encoder = device.create_command_encoder()
+compute = encoder.begin_compute_pass()
+for code, resources in passes:
+    module = device.create_shader_module(code=code)
+    pipeline = device.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main"})
+    entries = [{"binding": number, "resource": resource} for number, resource in enumerate(resources)]
+    compute.set_pipeline(pipeline)
+    compute.set_bind_group(0, device.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries))
+    compute.dispatch_workgroups(side // 8, side // 8)
+compute.end()
+layout = {"buffer": texels, "offset": 0, "bytes_per_row": side * 4, "rows_per_image": side}
+encoder.copy_texture_to_buffer({"texture": texture}, layout, (side, side, 1))
+device.queue.submit([encoder.finish()])
+print("texture", read(texels, np.uint8).astype(int).sum(), [round(float(value), 2) for value in read(sampled, np.float32)[4000:4032]])

@@ -80,6 +80,11 @@ fn kinds(shader: &Shader) -> Vec<(u32, u32, BufferKind, Option<u16>, bool)> {
 }
 
 #[test]
+fn a_load_that_says_of_memory_that_there_is_nothing_to_say_is_one() {
+    pass(&texels("", "%again = OpLoad %fetched %r 0")).unwrap();
+}
+
+#[test]
 fn texel_buffers_are_bindings_that_are_written_where_an_instruction_writes_them() {
     use BufferKind::StorageTexels;
     use BufferKind::UniformTexels;
@@ -299,7 +304,8 @@ fn texel_buffers_stand_where_they_belong_and_nothing_else_does() {
         ("OpStore %r %ir", "is not what the pointer points to"),
         ("OpCopyMemory %r %r", "do not point to the same type"),
         ("%t = OpCompositeExtract %uint %ir 0", "do not fit its result"),
-        ("%v = OpLoad %fetched %r 1", "too few or too many operands"),
+        ("%v = OpLoad %fetched %r 1", "how memory is accessed says nothing of a texel buffer"),
+        ("%v = OpLoad %fetched %r 0 0", "how memory is accessed says nothing of a texel buffer"),
         ("%v = OpLoad %stored %r", "not of the type of the texel buffer"),
     ] {
         says(&texels("", body), why);
