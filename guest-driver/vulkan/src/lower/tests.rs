@@ -228,6 +228,15 @@ fn a_module_that_does_what_is_not_lowered_is_refused_with_a_reason() {
 }
 
 #[test]
+fn images_of_different_types_at_one_binding_are_refused() {
+    let shared = changed("images", |op, instruction| match instruction {
+        [_, _, 33, number @ 1] if op == Op::Decorate as u32 => *number = 0,
+        _ => {}
+    });
+    assert_eq!(lowered(&shared).unwrap_err(), "images of different types share a binding");
+}
+
+#[test]
 fn a_module_without_images_stays_as_it_is() {
     for name in ["add", "texels"] {
         assert_eq!(lowered(&shader(name)), Ok(None), "{name}");
