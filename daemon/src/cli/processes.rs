@@ -52,3 +52,22 @@ impl ProcessArguments {
         Some(Folder::new(folder))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::ProcessArguments;
+    use super::WORKER_MEMORY;
+
+    #[test]
+    fn a_worker_alone_has_a_limit_of_memory_and_none_where_that_is_0() {
+        let memory = |worker: Option<&str>, worker_memory| {
+            let (worker, workers) = (worker.map(str::to_owned), Some(PathBuf::from("/run/w")));
+            ProcessArguments { respawn: false, workers, worker_memory, worker }.memory()
+        };
+        assert_eq!(memory(None, WORKER_MEMORY), None, "it starts workers");
+        assert_eq!(memory(Some("a"), WORKER_MEMORY), Some(1 << 30));
+        assert_eq!(memory(Some("a"), 0), None);
+    }
+}

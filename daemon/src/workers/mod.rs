@@ -10,7 +10,7 @@
 //!                                     └───────spawn──▶ keeper of b ──spawn──▶ worker b ──▶ its engines
 //! ```
 //!
-//! A guest that breaks its worker is alone in there with its own VM. Nothing that a VM needs lies in this process: when it is killed,
+//! A guest that breaks its worker is alone in there with its own VM. This process has copies of the descriptors that a VM needs, for a keeper that follows a killed one, and no more: when it is killed,
 //! workers go on, and the next one finds them by the locks of their keepers ([`folder::Folder`]). Workers are daemons like any other,
 //! with the same configuration, narrowed to one vGPU ([`crate::cli`]).
 

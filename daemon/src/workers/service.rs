@@ -100,11 +100,10 @@ impl Service {
     /// It cannot be started.
     pub fn begin(
         (mut command, pauses): (Command, Pauses),
-        notify: Notify,
+        mut notify: Notify,
         found: Option<Found>,
     ) -> io::Result<Self> {
         let now = Instant::now();
-        let mut notify = notify;
         if found.as_ref().is_some_and(|found| found.silence.is_some()) {
             // What it has kept since does not come here.
             notify.forget();
@@ -286,6 +285,9 @@ fn start(command: &mut Command, notify: &Notify) -> io::Result<Process> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
     use std::path::Path;
     use std::process::Command;
     use std::time::Duration;
@@ -434,6 +436,33 @@ mod tests {
             service.hear(now) && service.due().is_none(),
             "those that follow have something that hears them"
         );
+    }
+
+    #[test]
+    fn cont_22_one_that_is_killed_hands_what_is_kept_to_the_next_and_one_that_gives_up_to_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let (connection, mut vmm) = UnixStream::pair().unwrap();
+        let kept = BTreeMap::from([("campanile.a.connection".to_owned(), connection.into())]);
+        let notify = Notify::open(&folder.path().join("notify")).unwrap().keeping("a", kept);
+        let mut command = Command::new("sh");
+        // Which of them have something to go on with, and how: one line each, and then one is killed, and one gives up.
+        let started = folder.path().join("started");
+        let script =
+            "echo \"${CAMPANILE_STORED:-0}\" >>\"$0\"; [ $(wc -l <\"$0\") -gt 1 ] && exit 3; kill -KILL $$";
+        command.args(["-c", script]).arg(&started);
+        let mut service = Service::begin((command, Pauses::OF_ONE), notify, None).unwrap();
+        service.persist();
+        let mut now = Instant::now();
+        for kept in [1, 0] {
+            wait(&service);
+            let Fate::Pauses(pause, _) = service.reap(now) else { panic!("{service:?}") };
+            assert_eq!(service.notify.kept().len(), kept);
+            now += pause;
+            assert!(service.start_again(now).is_none());
+        }
+        assert_eq!(vmm.read(&mut [0]).unwrap(), 0, "the connection is closed");
+        wait(&service);
+        assert_eq!(std::fs::read_to_string(started).unwrap(), "1\n1\n0\n");
     }
 
     #[test]

@@ -329,8 +329,30 @@ static void told(struct device *device) {
     vkDestroyImage(device->device, image, NULL);
 }
 
+/* Copies of levels and layers that an image has not are no commands: the command buffer has failed. */
+static void beyond(struct device *device) {
+    VkExtent3D extent = {4, 4, 1};
+    VkImageUsageFlags usage = VK_IMAGE_USAGE_STORAGE_BIT;
+    struct image image = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R8G8B8A8_UNORM, extent, 2, 3, usage);
+    struct buffer to = buffer_new(device, VK_BUFFER_USAGE_TRANSFER_DST_BIT);
+    uint32_t parts[4][3] = {{2, 0, 1}, {UINT32_MAX, 0, 1}, {0, 1, VK_REMAINING_ARRAY_LAYERS}, {0, 2, 2}};
+    for (int i = 0; i < 5; i++) {
+        VkCommandBuffer commands = commands_begin(device);
+        VkBufferImageCopy region = {0, 0, 0, {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 3}, {0, 0, 0}, extent};
+        if (i < 4) {
+            region.imageSubresource.mipLevel = parts[i][0];
+            region.imageSubresource.baseArrayLayer = parts[i][1];
+            region.imageSubresource.layerCount = parts[i][2];
+        }
+        vkCmdCopyImageToBuffer(commands, image.image, VK_IMAGE_LAYOUT_GENERAL, to.buffer, 1, &region);
+        RESULT(vkEndCommandBuffer(commands), i < 4 ? VK_ERROR_UNKNOWN : VK_SUCCESS);
+    }
+    image_free(device, &image);
+    buffer_free(device, &to);
+}
+
 int main(int argc, char **argv) {
     static const struct test tests[] = {
-        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"clears", clears}, {"told", told}, {NULL, NULL}};
+        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"clears", clears}, {"told", told}, {"beyond", beyond}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 0, NULL);
 }

@@ -288,6 +288,11 @@ fn images_have_the_formats_and_sizes_that_are_told_and_no_others() {
 }
 
 #[test]
+fn copies_of_levels_and_layers_that_an_image_has_not_fail_their_command_buffer() {
+    run_wild("images", "beyond");
+}
+
+#[test]
 fn images_come_to_the_same_on_the_driver_itself() {
     for test in ["kernels", "far", "copies", "clears"] {
         run_natively("images", test);

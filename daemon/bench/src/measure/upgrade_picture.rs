@@ -37,7 +37,7 @@ impl History {
         ends.map(|(at, _)| at.as_secs_f64()).fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// How many pieces a queue had done, and its longest wait.
+    /// The longest wait of a queue.
     fn longest(&self, queue: usize) -> Duration {
         self.waits[queue].iter().map(|(_, waited)| *waited).max().unwrap_or_default()
     }

@@ -94,6 +94,8 @@ enum Motion {
     /// Told to freeze.
     Freezes,
     Frozen,
+    /// It is frozen, and its state was asked for.
+    Saved,
 }
 
 /// State of the worker.
@@ -111,8 +113,6 @@ pub(super) struct Worker {
     serial: u64,
     /// A state was loaded, and no ring has run since.
     is_loaded: bool,
-    /// A state was asked for, and no ring has run since.
-    is_saved: bool,
     /// Where a daemon after this one finds which chain is being handled; none where there will be none.
     words: Option<Arc<Words>>,
     /// Where it finds the device.
@@ -123,22 +123,9 @@ impl Worker {
     pub(super) fn new(device: Box<dyn Device>, shared: Shared) -> Self {
         let answers = Answers::new(shared.rings.clone(), shared.counters.clone());
         let (motion, request) = (Motion::Runs, Vec::new());
-        let (is_loaded, is_saved, words, checkpoints) = (false, false, None, None);
+        let (is_loaded, words, checkpoints) = (false, None, None);
         let (epoch, due, serial) = (0, 0, 0);
-        Self {
-            device,
-            shared,
-            answers,
-            epoch,
-            due,
-            request,
-            motion,
-            serial,
-            is_loaded,
-            is_saved,
-            words,
-            checkpoints,
-        }
+        Self { device, shared, answers, epoch, due, request, motion, serial, is_loaded, words, checkpoints }
     }
 
     /// For a daemon after this one the device is written, which chain it handles, and which are in flight.
@@ -187,7 +174,7 @@ impl Worker {
             let timeout = match self.motion {
                 Motion::Freezes => Some(A_MOMENT),
                 Motion::Runs if self.due != 0 && !self.device.holds() => Some(Duration::ZERO),
-                Motion::Runs | Motion::Frozen => self.checkpoint_due(),
+                Motion::Runs | Motion::Frozen | Motion::Saved => self.checkpoint_due(),
             };
             let ready = match poller.wait(&mut events, timeout) {
                 Ok(ready) => ready,
@@ -229,9 +216,9 @@ impl Worker {
     fn checkpoint_due(&self) -> Option<Duration> {
         let is_still = match self.motion {
             Motion::Runs => self.due == 0 && !self.device.holds(),
-            Motion::Freezes => false,
-            // The one that a state was asked of may go on elsewhere.
-            Motion::Frozen => !self.is_saved,
+            Motion::Frozen => true,
+            // One that a state was asked of may go on elsewhere.
+            Motion::Freezes | Motion::Saved => false,
         };
         let may_be = is_still && !self.shared.log.is_on();
         self.checkpoints.as_ref().filter(|_| may_be)?.due()
@@ -275,7 +262,7 @@ impl Worker {
             self.shared.window.set(None);
             self.shared.ledger.remove(Key::Window);
             self.motion = Motion::Runs;
-            (self.is_loaded, self.is_saved) = (false, false);
+            self.is_loaded = false;
         }
         if let Some(memory) = mail.memory {
             self.device.memory_changed(memory, &mut self.answers);
@@ -288,7 +275,7 @@ impl Worker {
                 self.motion = Motion::Freezes;
                 self.device.freeze();
             }
-            (false, Motion::Freezes | Motion::Frozen) => self.thaw()?,
+            (false, Motion::Freezes | Motion::Frozen | Motion::Saved) => self.thaw()?,
             _ => {}
         }
         if let Some(order) = mail.load.filter(|order| order.epoch == self.epoch) {
@@ -297,7 +284,7 @@ impl Worker {
         if let Some(order) = mail.save {
             let rings = self.shared.rings.iter().map(|ring| ring.lock().save()).collect();
             order.start(rings, self.device.save());
-            self.is_saved = true;
+            self.motion = Motion::Saved;
         }
         if let Some((epoch, state)) = mail.window
             && epoch == self.epoch
@@ -325,7 +312,7 @@ impl Worker {
         if self.motion == Motion::Freezes && self.device.is_frozen() {
             self.motion = Motion::Frozen;
         }
-        if self.motion == Motion::Frozen {
+        if matches!(self.motion, Motion::Frozen | Motion::Saved) {
             self.shared.gate.frozen(self.serial);
         }
     }
@@ -336,7 +323,6 @@ impl Worker {
             self.device.started().map_err(WorkerEnd::Start)?;
         }
         self.motion = Motion::Runs;
-        self.is_saved = false;
         self.device.thaw();
         // What has become due meanwhile.
         self.device.event(&mut self.answers);

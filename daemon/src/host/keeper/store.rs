@@ -46,9 +46,9 @@ const ABSENCE: Duration = Duration::from_secs(1);
 /// A store that outlives this process: that of what has started it.
 #[derive(Debug, Default)]
 struct Behind {
-    /// The file of its socket: another one is of another process, which has nothing yet.
+    /// The file of its socket: another one is of another process, which may have nothing, or what the one before had.
     socket: Option<u64>,
-    /// Names of what it has.
+    /// Names of what it may have.
     told: BTreeSet<String>,
     /// Names of what it has not heard of yet, or has otherwise.
     owed: BTreeSet<String>,
@@ -107,7 +107,6 @@ impl Store {
         let now = fs::metadata(address).ok().map(|file| file.ino());
         if *socket != now {
             *socket = now;
-            told.clear();
             owed.extend(self.files.keys().filter(|name| fd_store::is_of_a_vgpu(name)).cloned());
         }
         if owed.is_empty() {
@@ -244,8 +243,12 @@ mod tests {
     use rustix::net::SendFlags;
     use rustix::net::sendmsg;
 
+    use super::ABSENCE;
+    use super::Behind;
+    use super::Message;
     use super::Said;
     use super::Store;
+    use super::sd_notify;
 
     fn say(socket: &UnixDatagram, words: &str, file: Option<&File>) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -255,6 +258,45 @@ mod tests {
             control.push(SendAncillaryMessage::ScmRights(&files));
         }
         sendmsg(socket, &[IoSlice::new(words.as_bytes())], &mut control, SendFlags::empty()).unwrap();
+    }
+
+    #[test]
+    fn cont_22_a_store_behind_hears_what_is_new_and_another_in_its_place_hears_all_that_there_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let mut store = Store::open().unwrap();
+        (store.outer, store.behind) = (Some(path.clone().into()), Some(Behind::default()));
+        let file = || File::from(tempfile::tempfile().unwrap());
+        let listen = || {
+            let _none = std::fs::remove_file(&path);
+            let socket = UnixDatagram::bind(&path).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        };
+        let heard = |socket: &UnixDatagram| -> Vec<(Message, usize)> {
+            let next = || sd_notify::receive(socket).unwrap();
+            std::iter::from_fn(next).map(|it| (sd_notify::read(&it.bytes), it.files.len())).collect()
+        };
+        let name = |role: &str| format!("campanile.a.{role}");
+        let keep = |role| (Message::Keep(name(role)), 1);
+        store.begin_with(["log", "words"].map(|role| (name(role), file().into())));
+        store.begin_with([("campanile..estate".to_owned(), file().into())]);
+        assert_eq!(store.pass_down(), None, "it has never been there");
+        let first = listen();
+        assert_eq!(store.pass_down(), None);
+        assert_eq!(heard(&first), [keep("log"), keep("words")]);
+        store.take(Message::Keep(name("kick-0")), b"", vec![file().into()]);
+        store.take(Message::Keep(name("gone")), b"", vec![file().into()]);
+        store.take(Message::Drop(name("gone")), b"", Vec::new());
+        assert_eq!(store.pass_down(), None);
+        assert_eq!(heard(&first), [keep("kick-0")], "what it never had is not dropped");
+        // What ends while no process listens is dropped by the next one, which may have it from elsewhere.
+        drop(first);
+        store.take(Message::Drop(name("words")), b"", Vec::new());
+        assert_eq!(store.pass_down(), Some(ABSENCE));
+        let second = listen();
+        assert_eq!(store.pass_down(), None);
+        assert_eq!(heard(&second), [keep("kick-0"), keep("log"), (Message::Drop(name("words")), 0)]);
     }
 
     #[test]

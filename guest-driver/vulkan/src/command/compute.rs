@@ -21,6 +21,7 @@ use crate::descriptor::slots::Slots;
 use crate::descriptor::template::Template;
 use crate::descriptor::update;
 use crate::device::Core;
+use crate::lower::records::Images;
 use crate::pipeline::Pipeline;
 use crate::report::report;
 use crate::shader::Use;
@@ -59,7 +60,7 @@ impl Recording {
                     );
                     return Err(vk::Result::ERROR_UNKNOWN);
                 };
-                let (format, length) = shown(pipeline, used, &range);
+                let (format, length) = shown(pipeline.images.as_deref(), used, &range);
                 bindings.push(Binding {
                     format,
                     set: u16::try_from(used.set).unwrap_or(u16::MAX),
@@ -92,9 +93,9 @@ impl Recording {
 }
 
 /// The format that a range is bound in, and its bytes: whole texels of a view, of another buffer whole words.
-fn shown(pipeline: &Pipeline, used: &Use, range: &Range) -> (u16, u64) {
+fn shown(images: Option<&Images>, used: &Use, range: &Range) -> (u16, u64) {
     // Another entry point may have an image where this one has a buffer.
-    let images = pipeline.images.as_ref().filter(|_| range.view.is_some());
+    let images = images.filter(|_| range.view.is_some());
     let records = images.and_then(|images| images.of(used.set, used.slot));
     let format = records.map_or(range.format, |records| records.bound(range.format));
     match texels::find(format) {
@@ -237,10 +238,16 @@ mod tests {
     use std::sync::Arc;
 
     use ash::vk;
+    use campanile_protocol::texels::Number;
 
+    use super::Images;
+    use super::Range;
     use super::Recording;
+    use super::Use;
+    use super::shown;
     use crate::descriptor::layout::Layout;
-    use crate::descriptor::slots::Range;
+    use crate::lower::records::Kind;
+    use crate::lower::records::Records;
 
     fn layout(descriptor_type: vk::DescriptorType) -> Arc<Layout> {
         let binding =
@@ -263,5 +270,15 @@ mod tests {
             |kind| pushed(kind).into_iter().map(|range| range.map(|range| range.va)).collect::<Vec<_>>();
         assert_eq!(addresses(vk::DescriptorType::STORAGE_BUFFER), [Some(256), None]);
         assert_eq!(addresses(vk::DescriptorType::UNIFORM_BUFFER), [None, None]);
+    }
+
+    #[test]
+    fn a_buffer_is_one_where_another_entry_point_has_an_image() {
+        let (kind, number) = (Kind::Storage, Number::Float);
+        let records = Records { set: 0, slot: 0, count: 1, kind, number, format: 100, first: 0 };
+        let images = Images { place: (0, 63), records: vec![records], vectors: 2 };
+        let used = Use { set: 0, binding: 0, slot: 0, count: Some(1) };
+        let range = Range { va: 0x1000, length: 1026, ..Range::default() };
+        assert_eq!(shown(Some(&images), &used, &range), (0, 1028));
     }
 }

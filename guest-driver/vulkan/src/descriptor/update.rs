@@ -94,6 +94,11 @@ pub(crate) fn write(layout: &Layout, slots: &mut Slots, write: &vk::WriteDescrip
     }
 }
 
+/// What a copy leaves in a slot: a sampler that its layout fixes stays.
+fn copied(fixed: Option<&Arc<Sampler>>, range: Range) -> Range {
+    Range { sampler: fixed.cloned().or(range.sampler), ..range }
+}
+
 pub(crate) extern "system" fn update(
     _device: vk::Device,
     write_count: u32,
@@ -116,13 +121,26 @@ pub(crate) extern "system" fn update(
             let mut slots = to.slots();
             found.into_iter().enumerate().for_each(|(at, range)| {
                 let slot = first.saturating_add(at);
-                // A sampler that the layout fixes stays.
-                let range = range.map(|range| match to.layout.sampler(slot) {
-                    Some(fixed) => Range { sampler: Some(Arc::clone(fixed)), ..range },
-                    None => range,
-                });
-                put(&mut slots, slot, range);
+                put(&mut slots, slot, range.map(|range| copied(to.layout.sampler(slot), range)));
             });
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Range;
+    use super::Sampler;
+    use super::copied;
+
+    #[test]
+    fn a_sampler_that_a_layout_fixes_outlives_a_copy_and_any_other_is_copied() {
+        let [fixed, other] = [1, 2].map(|word| Arc::new(Sampler { record: [word; 8] }));
+        let range = || Range { va: 7, sampler: Some(Arc::clone(&other)), ..Range::default() };
+        let record = |range: Range| (range.va, range.sampler.unwrap().record[0]);
+        assert_eq!(record(copied(Some(&fixed), range())), (7, 1));
+        assert_eq!(record(copied(None, range())), (7, 2));
+    }
 }

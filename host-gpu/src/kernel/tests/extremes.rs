@@ -110,7 +110,7 @@ fn nested_ifs_in_spirv(levels: usize) -> Vec<u8> {
 #[test]
 fn the_deepest_spirv_that_fits_does_not_exhaust_the_stack() {
     let mut levels = 100;
-    // Of WGSL that naga writes; longer modules nest as deep as they like, and nothing here recurses over that.
+    // As deep as WGSL lets naga write it; the guard itself recurses over no nesting, however long a module is.
     while nested_ifs_in_spirv(levels + 200).len() <= WGSL_LIMIT {
         levels += 200;
     }
