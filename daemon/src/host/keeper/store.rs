@@ -47,7 +47,7 @@ const ABSENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 struct Behind {
     /// The file of its socket: another one is of another process, which may have nothing, or what the one before had.
-    socket: Option<u64>,
+    socket: Option<(u64, i64, i64)>,
     /// Names of what it may have.
     told: BTreeSet<String>,
     /// Names of what it has not heard of yet, or has otherwise.
@@ -104,7 +104,8 @@ impl Store {
         let (Some(Behind { socket, told, owed }), Some(address)) = (&mut self.behind, &self.outer) else {
             return None;
         };
-        let now = fs::metadata(address).ok().map(|file| file.ino());
+        // Its number alone may be that of the file before.
+        let now = fs::metadata(address).ok().map(|file| (file.ino(), file.ctime(), file.ctime_nsec()));
         if *socket != now {
             *socket = now;
             owed.extend(self.files.keys().filter(|name| fd_store::is_of_a_vgpu(name)).cloned());
@@ -266,9 +267,10 @@ mod tests {
         let path = folder.path().join("notify");
         let mut store = Store::open().unwrap();
         (store.outer, store.behind) = (Some(path.clone().into()), Some(Behind::default()));
-        let file = || File::from(tempfile::tempfile().unwrap());
+        let file = || tempfile::tempfile().unwrap();
         let listen = || {
-            let _none = std::fs::remove_file(&path);
+            // It stays somewhere, so that the next one is no file of the same number and moment.
+            let _none = std::fs::rename(&path, folder.path().join("before"));
             let socket = UnixDatagram::bind(&path).unwrap();
             socket.set_nonblocking(true).unwrap();
             socket
