@@ -161,12 +161,18 @@ impl Control {
         word.map_or(device_page::DEVICE_STOPPED, |word| word.load(Ordering::Acquire))
     }
 
-    /// Why a message failed: a daemon that knows nothing of this device answers nothing that it is asked, and the page says why.
+    /// Why a message failed: a daemon that knows nothing of this device answers nothing that it is asked, one whose device is lost
+    /// refuses what reached it before its sender looked, and the page says why.
     pub(crate) fn explain(&self, error: DriverError) -> DriverError {
-        let is_unheard = matches!(error, DriverError::BadAnswer(_) | DriverError::Transport(_));
+        let is_by_loss = matches!(
+            error,
+            DriverError::BadAnswer(_)
+                | DriverError::Transport(_)
+                | DriverError::Refused { status: Status::DeviceLost, .. }
+        );
         // Zero: the device is being made.
         match self.check() {
-            Err(lost) if is_unheard && self.status() != 0 => lost,
+            Err(lost) if is_by_loss && self.status() != 0 => lost,
             _ => error,
         }
     }

@@ -17,9 +17,9 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(DriverError) -> vk::Result {
 
 fn result_of(error: &DriverError) -> vk::Result {
     match error {
-        DriverError::DeviceLost(_) | DriverError::Transport(TransportError::Disconnected) => {
-            vk::Result::ERROR_DEVICE_LOST
-        }
+        DriverError::DeviceLost(_)
+        | DriverError::Refused { status: Status::DeviceLost, .. }
+        | DriverError::Transport(TransportError::Disconnected) => vk::Result::ERROR_DEVICE_LOST,
         DriverError::Transport(_) | DriverError::AddressSpace(_) => vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
         DriverError::Refused { status: Status::OutOfResources, .. } => vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
         DriverError::Refused { status: Status::Blocked, .. } => vk::Result::ERROR_INITIALIZATION_FAILED,

@@ -34,7 +34,8 @@ pub const CONNECT_DOORBELL: u32 = 11;
 pub const DESTROY_DOORBELL: u32 = 12;
 /// [`Notify`]: work was submitted on a queue (UMS-94).
 pub const NOTIFY: u32 = 13;
-/// [`CreateKernel`], then the entry point's name, then the source → [`super::reply::KernelCreated`].
+/// [`CreateKernel`], then the entry point's name, then the source → [`super::reply::KernelCreated`]. Languages: WGSL (1), SPIR-V (2), a
+/// pipeline (3), and a pipeline whose SPIR-V is deflated (4; at most 1 MiB once inflated).
 pub const CREATE_KERNEL: u32 = 14;
 /// [`Named`]; answered when no engine knows it any more: whatever is rung after that and names it faults.
 pub const DESTROY_KERNEL: u32 = 15;
