@@ -103,7 +103,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub vram: Option<u64>,
     /// A vGPU: name=NAME,socket=PATH,vram=SIZE, and where wanted vram-min=SIZE, vram-max=SIZE, front=gpu|fs, aperture=SIZE, tag=TAG, single-use, weight=N, cap=PERCENT, bands=normal|focus|realtime,
-    /// tdr-timeout=MILLISECONDS, restore=SNAPSHOT, migrate-from=PEER (a name in its certificate, or uid:NUMBER; several times for several). May be given several times.
+    /// tdr-timeout=MILLISECONDS, restore=SNAPSHOT, migrate-from=PEER (a name in its certificate, or uid:NUMBER; several times for several), with --workers migrate-listen=ADDRESS. May be given several times.
     #[arg(long, value_name = "SPEC", value_parser = parse_vgpu)]
     pub vgpu: Vec<VgpuOptions>,
     /// Memory that the guests of all vGPUs may have together, such as 8G; each always gets its vram-min.

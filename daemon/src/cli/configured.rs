@@ -206,6 +206,7 @@ mod tests {
             ("gpu-profile", "\"campanile-1\""),
             ("restore", "\"/r\""),
             ("migrate-from", "\"uid:7\""),
+            ("migrate-listen", "\"unix:/p\""),
         ];
         let value = |name: &str, kind: Kind| match values.iter().find(|(key, _)| *key == name) {
             Some((_, value)) => (*value).to_owned(),

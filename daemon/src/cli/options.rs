@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use campanile_host_gpu::adapter::program::Program;
 
+use super::args::ServeArguments;
 use super::configured::Configured;
 use super::engines::EngineArguments;
 use super::engines::Profile;
@@ -16,6 +17,7 @@ use crate::confine::identity::find_user;
 use crate::host::engines::EngineOptions;
 use crate::host::holding::Holding;
 use crate::host::options::HostOptions;
+use crate::host::options::Listening;
 use crate::host::options::Scheduling;
 use crate::host::options::VgpuOptions;
 use crate::migration::settings::Settings;
@@ -69,7 +71,7 @@ pub fn host_options(vgpus: Vec<VgpuOptions>, engine: &EngineArguments) -> anyhow
         metrics: None,
         web: None,
         migration: Settings::default(),
-        migrate_listen: None,
+        listening: Listening::Nowhere,
         confinement: Confinement::Off,
         holding: Holding::default(),
     })
@@ -88,6 +90,14 @@ pub fn all_vgpus(configured: &Configured) -> Vec<VgpuOptions> {
     let single = arguments.socket.as_ref().zip(arguments.vram);
     let single = single.map(|(socket, vram)| VgpuOptions::new("vgpu0".to_owned(), socket.clone(), vram));
     configured.vgpus().into_iter().chain(single).collect()
+}
+
+/// Where others bring vGPUs: workers have an address each.
+pub fn listening(arguments: &ServeArguments) -> Listening {
+    if arguments.processes.workers.is_some() {
+        return Listening::Each;
+    }
+    arguments.migration.migrate_listen.clone().map_or(Listening::Nowhere, Listening::All)
 }
 
 /// What a command line and its files come to; what limits engines (cgroups, users) is not settled yet.
@@ -120,7 +130,7 @@ pub fn serve_options(configured: &Configured) -> anyhow::Result<HostOptions> {
         metrics: arguments.metrics.clone(),
         web: arguments.web.map(|web| web.0),
         migration,
-        migrate_listen: arguments.migration.migrate_listen.clone(),
+        listening: listening(arguments),
         confinement: if arguments.no_confinement { Confinement::Off } else { Confinement::On },
         ..options
     })

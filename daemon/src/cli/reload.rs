@@ -9,6 +9,7 @@ use signal_hook::iterator::Handle;
 use super::configured;
 use super::configured::Configured;
 use super::options::host_options;
+use super::options::listening;
 use super::options::vgpus;
 use crate::config::fault::Fault;
 use crate::config::fault::Faults;
@@ -75,10 +76,10 @@ impl Source for Reread {
         let configured = configured::read(self.line.clone()).map_err(|error| format!("{error:#}"))?;
         let options = host_options(vgpus(&configured), &configured.arguments.engine);
         let options = configured.at("vulkan-driver", options).map_err(|error| format!("{error:#}"))?;
-        let migrate_listen = configured.arguments.migration.migrate_listen.clone();
+        let listening = listening(&configured.arguments);
         let (vram_total, vm_budget) = (configured.arguments.vram_total, configured.arguments.vm_budget);
         let control = configured.arguments.control.clone();
-        let options = HostOptions { migrate_listen, vram_total, vm_budget, control, ..options };
+        let options = HostOptions { listening, vram_total, vm_budget, control, ..options };
         let faults: Vec<Fault> =
             objections(&options).into_iter().map(|found| configured.fault(found)).collect();
         if !faults.is_empty() {

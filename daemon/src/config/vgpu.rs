@@ -35,7 +35,7 @@ pub struct Key {
 const MAX_NAME: usize = 64;
 
 /// All keys, in the order in which people write them.
-pub const KEYS: [Key; 18] = [
+pub const KEYS: [Key; 19] = [
     key("name", Kind::Text, "Its name", |draft, value| {
         if value.len() > MAX_NAME {
             return Err(format!("a name of {} bytes; {MAX_NAME} are possible", value.len()));
@@ -146,6 +146,10 @@ pub const KEYS: [Key; 18] = [
             },
         )
     },
+    key("migrate-listen", Kind::Text, "With --workers: as --migrate-listen, for it alone", |draft, value| {
+        draft.options.migrate_listen = Some(value.parse()?);
+        Ok(())
+    }),
 ];
 
 const fn key(

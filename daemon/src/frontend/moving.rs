@@ -166,7 +166,7 @@ impl<F: Front> FrontDevice<F> {
             .vgpu
             .endpoint
             .clone()
-            .ok_or("this vGPU takes nothing: give --migrate-listen or --state-dir")?;
+            .ok_or("this vGPU takes nothing: give --migrate-listen, with --workers a migrate-listen of its own, or --state-dir")?;
         let mut state = state::decode(bytes).map_err(|error| error.to_string())?;
         // First, so that a bundle is not taken for nothing.
         check_immutable(self.vgpu.session.config(), &state.immutable).map_err(|error| error.to_string())?;

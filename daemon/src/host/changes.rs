@@ -40,6 +40,7 @@ impl Differences {
                 ("front", before.front != after.front),
                 ("restore", before.restore != after.restore),
                 ("migrate-from", before.migrate_from != after.migrate_from),
+                ("migrate-listen", before.migrate_listen != after.migrate_listen),
             ]),
         }
     }
@@ -106,10 +107,11 @@ mod tests {
             front: FrontOptions::Fs(FsOptions::default()),
             restore: Some(PathBuf::from("/r")),
             migrate_from: vec!["uid:7".parse().unwrap()],
+            migrate_listen: "unix:/p".parse().ok(),
             profile: Some(GpuProfile::Campanile1),
             ..before.clone()
         };
         let fixed = Differences::of(&before, &other).fixed;
-        assert_eq!(fixed, ["vram-max", "gpu-profile", "front", "restore", "migrate-from"]);
+        assert_eq!(fixed, ["vram-max", "gpu-profile", "front", "restore", "migrate-from", "migrate-listen"]);
     }
 }

@@ -13,6 +13,7 @@ use super::local_choice::LocalChoice;
 use super::local_memory;
 use super::options::FrontOptions;
 use super::options::HostOptions;
+use super::options::Listening;
 use super::options::VgpuOptions;
 use crate::frontend::fs::state::FsOptions;
 use crate::migration::channel::address::Peer;
@@ -114,13 +115,17 @@ fn of_vgpu(options: &HostOptions, vgpu: &VgpuOptions, object: &mut impl FnMut(&'
     }
     let provable = |peer: &PeerName| {
         matches!(
-            (&options.migrate_listen, peer),
+            (options.listening.of(vgpu), peer),
             (Some(Peer::Unix(_)), PeerName::User(_)) | (Some(Peer::Tls(_)), PeerName::Host(_))
         )
     };
     if let Some(peer) = vgpu.migrate_from.iter().find(|peer| !provable(peer)) {
         let text = format!("migrate-from={peer}: only --migrate-listen tls:… proves names, and unix:… users");
         object("migrate-from", text);
+    }
+    if vgpu.migrate_listen.is_some() && options.listening != Listening::Each {
+        let text = "migrate-listen is for vGPUs with a process each (--workers); --migrate-listen is for all of this one";
+        object("migrate-listen", text.to_owned());
     }
     let keys = ["tdr-timeout-compute", "tdr-timeout-copy"];
     for (timeout, key) in vgpu.timeouts.into_iter().zip(keys) {
@@ -162,6 +167,9 @@ fn sockets<'a>(options: &'a HostOptions) -> Vec<Objection> {
     };
     for vgpu in &options.vgpus {
         add(&vgpu.socket, Some(&vgpu.name), "socket");
+        if let Some(Peer::Unix(path)) = &vgpu.migrate_listen {
+            add(path, Some(&vgpu.name), "migrate-listen");
+        }
     }
     if let Some(path) = &options.control {
         add(path, None, "control");
@@ -172,7 +180,7 @@ fn sockets<'a>(options: &'a HostOptions) -> Vec<Objection> {
     if let Some(Address::Unix(path)) = &options.metrics {
         add(path, None, "metrics");
     }
-    if let Some(Peer::Unix(path)) = &options.migrate_listen {
+    if let Listening::All(Peer::Unix(path)) = &options.listening {
         add(path, None, "migrate-listen");
     }
     all
@@ -242,7 +250,7 @@ fn of_daemon(options: &HostOptions, object: &mut impl FnMut(&'static str, String
 
 /// LM-02, DIRTY-10: live migration must know what is written. Side files need no tracking (DIRTY-60).
 pub(super) fn check_live_migration(options: &HostOptions, tracking: Method) -> Result<(), HostError> {
-    let live = options.migration.peer.is_some() || options.migrate_listen.is_some();
+    let live = options.migration.peer.is_some() || options.listens().is_some();
     if live && tracking == Method::Off {
         let text = "--migrate-to and --migrate-listen need dirty tracking, and --dirty-tracking says off";
         return Err(HostError::Options(text.to_owned()));
@@ -259,6 +267,7 @@ mod tests {
     use campanile_host_gpu::dirty::method::Method;
 
     use super::HostOptions;
+    use super::Listening;
     use super::Peer;
     use super::VgpuOptions;
     use super::check;
@@ -273,7 +282,8 @@ mod tests {
         assert!(super::check_live_migration(&options, Method::Off).is_ok());
         let to = |peer: Option<Peer>, listen: Option<Peer>| {
             let migration = MigrationSettings { peer, ..MigrationSettings::default() };
-            HostOptions { migration, migrate_listen: listen, ..options.clone() }
+            let listening = listen.map_or(Listening::Nowhere, Listening::All);
+            HostOptions { migration, listening, ..options.clone() }
         };
         let peer: Option<Peer> = "unix:/run/a".parse().ok();
         for live in [to(peer.clone(), None), to(None, peer.clone())] {
@@ -289,7 +299,8 @@ mod tests {
         let outcome = |name: &str, listen: Option<&str>| {
             let vgpu = VgpuOptions { migrate_from: vec![name.parse().unwrap()], ..vgpu.clone() };
             let options = HostOptions::new(vec![vgpu], program.clone());
-            check(&HostOptions { migrate_listen: listen.map(|at| at.parse().unwrap()), ..options })
+            let listening = listen.map_or(Listening::Nowhere, |at| Listening::All(at.parse().unwrap()));
+            check(&HostOptions { listening, ..options })
         };
         assert!(outcome("host-b.example", Some("tls:0.0.0.0:1")).is_ok());
         assert!(outcome("uid:7", Some("unix:/run/door")).is_ok());
@@ -302,6 +313,32 @@ mod tests {
             let refused = outcome(name, listen).unwrap_err().to_string();
             assert!(refused.contains(&format!("migrate-from={name}")), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_vgpu_has_an_address_of_its_own_where_its_process_is_of_it_alone() {
+        let vgpu = |name: &str, at: &str| {
+            let (socket, migrate_listen) = (PathBuf::from(name), at.parse().ok());
+            VgpuOptions { migrate_listen, ..VgpuOptions::new(name.to_owned(), socket, 64 << 20) }
+        };
+        let outcome = |vgpus: [VgpuOptions; 2], listening: Listening| {
+            let options = HostOptions::new(vgpus.into(), Program::new(PathBuf::new(), Vec::new()));
+            let options = HostOptions { listening, ..options };
+            objections(&options).into_iter().map(|found| (found.vgpu, found.option)).collect::<Vec<_>>()
+        };
+        let two = || [vgpu("a", "unix:/run/a.peer"), vgpu("b", "unix:/run/b.peer")];
+        assert_eq!(outcome(two(), Listening::Each), []);
+        let of = |name: &str| (Some(name.to_owned()), "migrate-listen");
+        for one in [Listening::Nowhere, Listening::All("unix:/run/all".parse().unwrap())] {
+            assert_eq!(outcome(two(), one), [of("a"), of("b")]);
+        }
+        let both = [vgpu("a", "unix:/run/a.peer"), vgpu("b", "unix:/run/a.peer")];
+        assert_eq!(outcome(both, Listening::Each), [of("b")]);
+        let [mut named, other] = two();
+        named.migrate_from = vec!["uid:7".parse().unwrap()];
+        assert_eq!(outcome([named.clone(), other.clone()], Listening::Each), []);
+        named.migrate_listen = None;
+        assert_eq!(outcome([named, other], Listening::Each), [(Some("a".to_owned()), "migrate-from")]);
     }
 
     #[test]

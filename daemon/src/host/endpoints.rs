@@ -31,7 +31,7 @@ pub(super) fn make_endpoint(
     let folder = settings.side_files.as_deref();
     let side_files = folder.map(|folder| SideFiles::open(folder, settings.keep_side_files)).transpose()?;
     let departure = Arc::new(Departure::new(vgpu.name.clone(), settings.clone())?);
-    let listens = options.migrate_listen.is_some();
+    let listens = options.listening.of(vgpu).is_some();
     Ok(Endpoint::new(departure, Arc::new(arriving), side_files, vgpu.restore.clone(), listens))
 }
 
@@ -43,7 +43,7 @@ pub(super) fn open_door(
     confiner: &Confiner,
     reach: &Reach,
 ) -> Result<Option<Arc<Arrivals>>, HostError> {
-    let Some(at) = &options.migrate_listen else { return Ok(None) };
+    let Some(at) = options.listens() else { return Ok(None) };
     let door = Door::open(at, options.migration.identity.as_ref())?;
     let serve = || Arrivals::serve(door, vgpus, options.migration.timeouts, Arc::clone(intake));
     let arrivals = Arc::new(confiner.within(Role::Arrivals, reach, serve)??);

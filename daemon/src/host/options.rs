@@ -63,6 +63,8 @@ pub struct VgpuOptions {
     pub restore: Option<PathBuf>,
     /// Peers that may bring it; where there are none, all that can connect.
     pub migrate_from: Vec<PeerName>,
+    /// Where others bring it, where its process is of it alone.
+    pub migrate_listen: Option<Peer>,
 }
 
 impl VgpuOptions {
@@ -81,6 +83,7 @@ impl VgpuOptions {
             front: FrontOptions::Gpu,
             restore: None,
             migrate_from: Vec::new(),
+            migrate_listen: None,
         }
     }
 
@@ -112,6 +115,29 @@ impl Default for Scheduling {
             policy: Choice::default(),
             normal_share: Settings::DEFAULT_NORMAL_SHARE,
             cpu_latency: CpuLatency::Off,
+        }
+    }
+}
+
+/// Where other daemons bring vGPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Listening {
+    /// Nowhere.
+    #[default]
+    Nowhere,
+    /// All of them here.
+    All(Peer),
+    /// Each where it says itself: processes are of one vGPU each.
+    Each,
+}
+
+impl Listening {
+    /// Where others bring this vGPU.
+    pub fn of<'a>(&'a self, vgpu: &'a VgpuOptions) -> Option<&'a Peer> {
+        match self {
+            Self::Nowhere => None,
+            Self::All(at) => Some(at),
+            Self::Each => vgpu.migrate_listen.as_ref(),
         }
     }
 }
@@ -154,7 +180,7 @@ pub struct HostOptions {
     /// How vGPUs go elsewhere.
     pub migration: MigrationSettings,
     /// Where others bring theirs.
-    pub migrate_listen: Option<Peer>,
+    pub listening: Listening,
     /// Whether the daemon's own threads are confined.
     pub confinement: Confinement,
     /// What holds engines from outside.
@@ -165,6 +191,14 @@ impl HostOptions {
     /// The GPU profile of one of its vGPUs.
     pub fn profile_of(&self, vgpu: &VgpuOptions) -> GpuProfile {
         vgpu.profile.unwrap_or(self.engines.profile)
+    }
+
+    /// Where this process listens for vGPUs that others bring.
+    pub fn listens(&self) -> Option<&Peer> {
+        match &self.listening {
+            Listening::All(at) => Some(at),
+            listening => self.vgpus.iter().find_map(|vgpu| listening.of(vgpu)),
+        }
     }
 
     /// Whether a vGPU may have realtime work.
@@ -192,7 +226,7 @@ impl HostOptions {
             metrics: None,
             web: None,
             migration: MigrationSettings::default(),
-            migrate_listen: None,
+            listening: Listening::Nowhere,
             confinement: Confinement::Off,
             holding: Holding::default(),
         }

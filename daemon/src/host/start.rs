@@ -168,7 +168,7 @@ impl Host {
         };
         let intake = Arc::new(Intake::default());
         intake.set_closed(changes_before.is_drained);
-        let starter = options.migrate_listen.as_ref();
+        let starter = options.listens();
         let starter = starter.map(|_| confiner.within(Role::Front, &Reach::default(), Starter::begin));
         let ground = Ground {
             starter: starter.transpose()?.transpose()?,

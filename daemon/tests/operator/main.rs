@@ -30,6 +30,7 @@ mod vgpus;
 mod waiting;
 mod web;
 mod work;
+mod worker_moves;
 mod workers;
 
 use campanile_test_vmm::pause::allocator::VcpuAllocator;
