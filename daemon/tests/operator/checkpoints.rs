@@ -1,7 +1,9 @@
 //! Devices that go on under the next daemon when theirs is killed, and which of them do not.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use campanile_guest_driver::buffer::Buffer;
@@ -39,19 +41,27 @@ const COUNT: &str = "
         data[id.x] = x + 1u;
     }";
 
-/// Whether all checkpoints of a daemon hold. What is asked over the control socket is asked of sessions, so that another one is due.
-fn holds(daemon: Pid) -> bool {
+/// Of each checkpoint of a daemon whether it holds. What is asked over the control socket is asked of sessions, so that another one is due.
+fn held(daemon: Pid) -> Vec<bool> {
     let open = fs::read_dir(format!("/proc/{}/fd", daemon.as_raw_nonzero())).unwrap();
-    let words = open.filter_map(|file| {
-        let path = file.unwrap().path();
-        let is_one = fs::read_link(&path)
-            .is_ok_and(|link| link.to_str().is_some_and(|it| it.contains("campanile-checkpoint")));
-        let mut word = [0; 8];
-        is_one.then(|| fs::File::open(path).unwrap().read_exact_at(&mut word, 16).unwrap())?;
-        Some(u64::from_le_bytes(word))
-    });
-    let words: Vec<u64> = words.collect();
-    !words.is_empty() && words.iter().all(|word| *word > 0)
+    // A daemon may have several descriptors of one.
+    let words: BTreeMap<u64, bool> = open
+        .filter_map(|file| {
+            let path = file.unwrap().path();
+            let is_one = fs::read_link(&path)
+                .is_ok_and(|link| link.to_str().is_some_and(|it| it.contains("campanile-checkpoint")));
+            let mut word = [0; 8];
+            let inode = fs::metadata(&path).ok()?.ino();
+            is_one.then(|| fs::File::open(path).unwrap().read_exact_at(&mut word, 16).unwrap())?;
+            Some((inode, u64::from_le_bytes(word) > 0))
+        })
+        .collect();
+    words.into_values().collect()
+}
+
+fn holds(daemon: Pid) -> bool {
+    let held = held(daemon);
+    !held.is_empty() && held.iter().all(|holds| *holds)
 }
 
 /// Kills the daemon when its checkpoints hold, and waits until the next one serves.
@@ -217,6 +227,27 @@ fn cont_21_a_vm_that_is_paused_has_all_it_had_under_the_next_daemon() {
     waiting.wait(waits, Some(NEVER)).unwrap();
     assert_eq!(words(&word)[..3], [1, 0, 5]);
     assert_eq!(lost(&kept, 0), 0);
+}
+
+#[test]
+fn cont_21_a_vm_whose_state_was_asked_for_is_written_no_more_since_it_may_go_on_elsewhere() {
+    let config = format!("state-dir = \"@/state\"\n{}{}", table("a", ""), table("b", ""));
+    let kept = Kept::begin(&config);
+    let [saves, stops] = ["a", "b"].map(|name| kept.connect(name));
+    let [device, other] = [open(&saves), open(&stops)];
+    let daemon = kept.daemon().unwrap();
+    until("checkpoints that hold", || holds(daemon));
+    let saved = saves.save().unwrap();
+    // The other one is written anew after it has stopped: there was as much time for this one.
+    let stopped = stops.stop().unwrap();
+    until("a checkpoint of the VM that was only stopped", || held(daemon).contains(&true));
+    assert_eq!(held(daemon).iter().filter(|holds| **holds).count(), 1);
+    stops.cont(&stopped).unwrap();
+    saves.go_on(&saved).unwrap();
+    for device in [&device, &other] {
+        fill(device, 1, true).unwrap();
+    }
+    until("checkpoints that hold", || holds(daemon));
 }
 
 #[test]

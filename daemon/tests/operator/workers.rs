@@ -124,7 +124,8 @@ impl Workers {
     }
 }
 
-fn processes(folder: &Folder) -> BTreeSet<i32> {
+/// The processes whose command line names a folder.
+pub(crate) fn processes(folder: &Folder) -> BTreeSet<i32> {
     let name = folder.path().to_str().unwrap();
     let all =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
