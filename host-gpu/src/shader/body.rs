@@ -140,6 +140,13 @@ impl Body<'_, '_> {
                 Op::SelectionMerge | Op::LoopMerge | Op::Branch | Op::Unreachable => {}
                 Op::Undef => {
                     inst.length(3, 3)?;
+                    if self.is_undefined_for_nothing(here) {
+                        let id = self.symbols.module.word(inst, 2);
+                        let meaning =
+                            Id { kind: Kind::Dropped, inst: index, block: NOWHERE, ..Id::default() };
+                        self.symbols.module.define(inst, id, meaning)?;
+                        continue;
+                    }
                     let ty = self.result_of(here, false)?;
                     if self.capabilities.is_limited(self.symbols, ty) {
                         return Err(wrong(
@@ -162,9 +169,11 @@ impl Body<'_, '_> {
                 }
                 Op::Switch => {
                     let selector = self.used(here, 1)?;
-                    let good = |n: Numeric| n.scalar == Scalar::Int && n.count == 1 && n.bits <= 32;
+                    let words = self.symbols.module.literal_words(inst);
+                    let good =
+                        |n: Numeric| n.scalar == Scalar::Int && n.count == 1 && n.bits.div_ceil(32) == words;
                     if !self.symbols.numeric(selector.ty).is_some_and(good) {
-                        return Err(wrong(inst, "its selector is not one integer of at most 32 bits"));
+                        return Err(wrong(inst, "its selector is not one integer"));
                     }
                 }
                 Op::Return | Op::ReturnValue => self.check_return(here)?,
@@ -172,6 +181,14 @@ impl Body<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the instruction is of a type that no value here can have, as pointers and what is without a length: with logical addressing nothing may use
+    /// it then.
+    fn is_undefined_for_nothing(&self, here: Here) -> bool {
+        let ty = self.symbols.module.word(here.inst, 1);
+        let is_any = !matches!(self.symbols.shape(ty), Shape::None | Shape::Void | Shape::Function);
+        is_any && !self.symbols.is_value(ty)
     }
 
     fn check_return(&self, here: Here) -> Result<(), GuardError> {

@@ -301,6 +301,7 @@ impl Emission<'_, '_> {
             // What has no name is called so, too.
             Op::Nop if inst.code == Op::Nop as u32 => {}
             Op::AssumeTrueKHR => {}
+            Op::Undef if module.id(module.word(inst, 2)).kind == Kind::Dropped => {}
             Op::ExpectKHR => out.put(Op::CopyObject, words.get(..3).unwrap_or(&words)),
             Op::LoopMerge => {
                 words.truncate(3);

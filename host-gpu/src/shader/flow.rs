@@ -119,7 +119,8 @@ impl Flow {
                 Op::BranchConditional if last.len == 6 => {}
                 Op::BranchConditional => last.length(4, 4)?,
                 Op::Switch => {
-                    if last.len < 3 || last.len.is_multiple_of(2) {
+                    let case = module.literal_words(last) + 1;
+                    if last.len < 3 || !(last.len - 3).is_multiple_of(case) {
                         return Err(wrong(last, "it has literals without labels"));
                     }
                 }
@@ -206,8 +207,11 @@ pub(super) fn targets(module: &Module<'_>, last: Inst) -> Vec<u32> {
     match last.op() {
         Op::Branch => vec![module.word(last, 1)],
         Op::BranchConditional => vec![module.word(last, 2), module.word(last, 3)],
-        // The default, then a literal before each label: `body.rs` refuses literals of two words.
-        Op::Switch => (2..last.len).step_by(2).map(|at| module.word(last, at)).collect(),
+        // The default, then a literal before each label.
+        Op::Switch => {
+            let case = if module.literal_words(last) == 2 { 3 } else { 2 };
+            (2..last.len).step_by(case).map(|at| module.word(last, at)).collect()
+        }
         _ => Vec::new(),
     }
 }

@@ -1,5 +1,7 @@
 //! The words of a module, cut into instructions, and what each of its ids is.
 
+use std::collections::HashSet;
+
 use spirv::Op;
 
 use crate::shader::error::GuardError;
@@ -35,6 +37,8 @@ pub(super) enum Kind {
     Function,
     Label,
     Value,
+    /// What nothing may use, and the result does not have.
+    Dropped,
     /// The extended instructions of GLSL.
     Glsl,
     /// Debug information, which is dropped with all that uses it.
@@ -63,6 +67,8 @@ pub(super) struct Module<'a> {
     pub(super) insts: Vec<Inst>,
     pub(super) ids: Vec<Id>,
     pub(super) version: u32,
+    /// Values of a type of 64-bit integers, as the text says it: nothing of it is checked here.
+    long: HashSet<u32>,
 }
 
 impl<'a> Module<'a> {
@@ -89,6 +95,7 @@ impl<'a> Module<'a> {
             return Err(GuardError::module("its bound is 0 or too large for its length"));
         }
         let mut insts = Vec::with_capacity(words.len() / 3);
+        let (mut long_types, mut long) = (HashSet::new(), HashSet::new());
         let mut at = HEADER;
         while let Some(first) = words.get(at) {
             let (len, code) = ((first >> 16) as usize, first & 0xffff);
@@ -96,10 +103,25 @@ impl<'a> Module<'a> {
             if len == 0 || len > words.len() - at {
                 return Err(GuardError::new(code, place, "its length is 0 or leaves the module"));
             }
+            match words.get(at + 1..at + len) {
+                Some([id, 64, _]) if code == Op::TypeInt as u32 => {
+                    long_types.insert(*id);
+                }
+                Some([ty, id, ..]) if long_types.contains(ty) => {
+                    long.insert(*id);
+                }
+                _ => {}
+            }
             insts.push(Inst { at: place, len: first >> 16, code });
             at += len;
         }
-        Ok(Self { words, insts, ids: vec![Id::default(); ids], version })
+        Ok(Self { words, insts, ids: vec![Id::default(); ids], version, long })
+    }
+
+    /// How many words each literal of a switch takes. Where control goes is known before types of values are: `body.rs` refuses a selector
+    /// of another type than the text says here.
+    pub(super) fn literal_words(&self, switch: Inst) -> u32 {
+        if self.long.contains(&self.word(switch, 1)) { 2 } else { 1 }
     }
 
     /// Operand word `index` of `inst`, counted from 1; 0 where it has no such word.

@@ -347,13 +347,6 @@ fn a_switch_has_cases_that_fall_through_in_order() {
         };
         assert!(pass(&body(&text)).is_ok(), "{targets}: {:?}", pass(&body(&text)).map(|_| ()));
     }
-    let wide = kernel(
-        "OpCapability Int64",
-        "",
-        "%ulong = OpTypeInt 64 0\n%l = OpConstant %ulong 1 0",
-        &format!("{}\nOpReturn", SWITCH.replace("OpSwitch %x", "OpSwitch %l")),
-    );
-    says(&wide, "its selector is not one integer of at most 32 bits");
     // A switch in a block that is never reached may have literals of any width.
     let dead = body(
         "OpBranch %after\n%dead = OpLabel\nOpSelectionMerge %m 0\nOpSwitch %x %m\n%m = OpLabel\nOpBranch %after\n%after = OpLabel",
@@ -363,6 +356,42 @@ fn a_switch_has_cases_that_fall_through_in_order() {
         "OpBranch %head\n%head = OpLabel\nOpLoopMerge %end %next 0\nOpBranch %end\n%next = OpLabel\nOpSelectionMerge %m 0\nOpSwitch %x %m\n%m = OpLabel\nOpBranch %head\n%end = OpLabel",
     );
     says(&kept, "it is never reached");
+}
+
+#[test]
+fn literals_of_a_switch_are_as_wide_as_its_selector() {
+    let long = |declared: &str, before: &str, cases: &str| {
+        let text = SWITCH.replace("OpSwitch %x %other 1 %one 2 %two", cases);
+        kernel(
+            "OpCapability Int64",
+            "",
+            &format!("%ulong = OpTypeInt 64 0\n%long2 = OpTypeVector %ulong 2\n{declared}"),
+            &format!("{before}\n{text}\nOpReturn"),
+        )
+    };
+    let cases = "OpSwitch %l %other 1 5 %one 2 0 %two";
+    for (declared, before) in [
+        ("%l = OpConstant %ulong 1 0", ""),
+        ("%l = OpSpecConstant %ulong 1 0", ""),
+        ("%l = OpUndef %ulong", ""),
+        ("", "%l = OpUConvert %ulong %x"),
+    ] {
+        let words = pass(&long(declared, before, cases)).unwrap().words;
+        let [switch] = all(&words, Op::Switch).try_into().unwrap();
+        assert_eq!([switch.len(), switch[2] as usize, switch[3] as usize, switch[5] as usize], [8, 1, 5, 2]);
+    }
+    let number = "%l = OpConstant %ulong 1 0";
+    for cases in ["OpSwitch %l %other 1 %one 2 %two", "OpSwitch %l %other 1 0 %one 2", "OpSwitch %l %other 1"]
+    {
+        says(&long(number, "", cases), "it has literals without labels");
+    }
+    says(&long(number, "", "OpSwitch %l %other 1 %one 2 %two 5 5"), "no block of this function");
+    says(&body(&SWITCH.replace("1 %one 2 %two", "1 0 %one 2 0 %two")), "no block of this function");
+    let pair = "%l = OpConstantNull %long2";
+    says(&long(pair, "", "OpSwitch %l %other 1 %one 2 %two"), "its selector is not one integer");
+    // The text says of an instruction without a result that it defines a long one: what it is counts.
+    let odd = long("%n = OpConstant %ulong 1 0", "OpName %ulong \"x\"", cases);
+    assert!(pass(&odd).is_err());
 }
 
 #[test]

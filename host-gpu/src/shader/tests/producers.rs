@@ -71,8 +71,25 @@ fn values_may_be_undefined_within_functions_and_instructions_may_do_nothing() {
     };
     assert!(pass(&narrow("OpCapability StorageBuffer8BitAccess\nOpCapability Int8")).is_ok());
     says(&narrow("OpCapability StorageBuffer8BitAccess"), "Int8");
-    says(&plain("%u = OpUndef %pword\n%y = OpIAdd %uint %x %x"), "a type that no value here can have");
+    says(&plain("%u = OpUndef %void\n%y = OpIAdd %uint %x %x"), "a type that no value here can have");
+    says(&plain("%u = OpUndef %f\n%y = OpIAdd %uint %x %x"), "a type that no value here can have");
     says(&plain("%y = OpIAdd %uint %u %x\n%u = OpUndef %uint"), "no value that is known here");
+}
+
+#[test]
+fn pointers_and_arrays_without_length_may_be_undefined_where_nothing_uses_them() {
+    for ty in ["%pword", "%pblock", "%words", "%block"] {
+        let text = plain(&format!("%u = OpUndef {ty}\n%y = OpIAdd %uint %x %x"));
+        assert_eq!(all(&pass(&text).unwrap().words, Op::Undef).len(), 0, "{ty} is left out");
+        says(&text.replace("%y =", "%u = OpIAdd %uint %x %x\n%y ="), "is defined twice");
+    }
+    let used = |text: &str| plain(&format!("%u = OpUndef %pword\n{text}\n%y = OpIAdd %uint %x %x"));
+    for text in
+        ["%v = OpLoad %uint %u", "OpStore %u %x", "%v = OpCopyObject %pword %u", "%v = OpIAdd %uint %u %x"]
+    {
+        assert!(pass(&used(text)).is_err(), "{text}");
+    }
+    says(&used("%v = OpCopyObject %uint %u"), "no value that is known here");
 }
 
 #[test]
