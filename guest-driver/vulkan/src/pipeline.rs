@@ -69,7 +69,7 @@ impl Pipeline {
         let stage = &info.stage;
         let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
             .map(|info| Module::of(abi::items(info.p_code.cast::<u8>(), info.code_size)));
-        let Module { bytes, names, images } =
+        let Module { bytes, names, images, left_out } =
             inline.as_ref().unwrap_or_else(|| abi::get::<Module>(stage.module));
         let required =
             abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
@@ -86,7 +86,10 @@ impl Pipeline {
         };
         let layout = abi::get::<PipelineLayout>(info.layout);
         let found = shader::uses(bytes, entry.to_bytes(), &values).ok_or_else(|| {
-            report!("vkCreateComputePipelines: the module has no entry point {entry:?}");
+            match left_out.get(entry.to_bytes()) {
+                Some(why) => report!("vkCreateComputePipelines: {entry:?} is not compiled: {why}"),
+                None => report!("vkCreateComputePipelines: the module has no entry point {entry:?}"),
+            }
             vk::Result::ERROR_UNKNOWN
         })?;
         let named = |found: Use| Use {

@@ -16,12 +16,17 @@ use ash::vk;
 use crate::abi;
 use crate::abi::handle;
 use crate::debug;
+use crate::groups;
+use crate::ids;
+use crate::lower::functions::LeftOut;
 use crate::lower::records::Images;
+use crate::lower::write::Lowered;
 use crate::lower::write::lowered;
 use crate::numbers;
 use crate::numbers::Names;
 use crate::report::report;
 use crate::spirv;
+use crate::spirv::Long;
 
 /// Modules above this size, in bytes, go to the daemon without what they have for debuggers: there is a limit to what goes there. Smaller ones keep it, since
 /// the daemon names what it refuses.
@@ -36,13 +41,15 @@ pub(crate) struct Module {
     pub(crate) names: Names,
     /// The images that were lowered.
     pub(crate) images: Option<Arc<Images>>,
+    /// The entry points that it has no more, since they do with images what cannot be lowered.
+    pub(crate) left_out: BTreeMap<Vec<u8>, LeftOut>,
 }
 
 impl Module {
     /// Of a program's words.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let small = if bytes.len() > DEBUGGED { debug::stripped(bytes).into() } else { Cow::Borrowed(bytes) };
-        let (bytes, names) = numbers::carried(&small);
+        let (bytes, names) = numbers::carried(&plain(small));
         let lower = |bytes: &[u8]| lowered(&spirv::words(bytes));
         let found = match lower(&bytes) {
             // What is there for debuggers may speak of what is there no more.
@@ -50,16 +57,28 @@ impl Module {
             found => found,
         };
         match found {
-            Ok(Some((words, images))) => {
-                Self { bytes: spirv::bytes(&words).collect(), names, images: Some(Arc::new(images)) }
+            Ok(Some(Lowered { words, images, left_out })) => {
+                for (entry, why) in &left_out {
+                    report!("vkCreateShaderModule: `{}` is left out: {why}", entry.escape_ascii());
+                }
+                let (bytes, images) = (spirv::bytes(&words).collect(), Some(Arc::new(images)));
+                Self { bytes, names, images, left_out }
             }
-            Ok(None) => Self { bytes, names, images: None },
+            Ok(None) => Self { bytes, names, images: None, left_out: BTreeMap::new() },
             Err(reason) => {
                 report!("vkCreateShaderModule: the host will refuse what uses images, since {reason}");
-                Self { bytes, names, images: None }
+                Self { bytes, names, images: None, left_out: BTreeMap::new() }
             }
         }
     }
+}
+
+/// A module without groups of decorations, and without gaps between its ids.
+fn plain(bytes: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    let words = spirv::words(&bytes);
+    let grouped = groups::expanded(&words);
+    let counted = ids::counted(grouped.as_deref().unwrap_or(&words));
+    counted.or(grouped).map_or(bytes, |words| spirv::bytes(&words).collect())
 }
 
 handle!(Module, vk::ShaderModule);
@@ -139,6 +158,7 @@ struct Reader {
     functions: HashMap<u32, u32>,
     /// Label → the block.
     blocks: HashMap<u32, Block>,
+    long: Long,
     entry: Option<u32>,
 }
 
@@ -178,6 +198,7 @@ impl Reader {
     }
 
     fn instruction(&mut self, op: u32, words: &[u32], entry: &[u8], at: &mut At) {
+        self.long.note(op, words);
         match (op, words) {
             (op::ENTRY_POINT, [_, MODEL_COMPUTE, id, name @ ..]) => {
                 let name: Vec<u8> =
@@ -217,8 +238,9 @@ impl Reader {
                 (op::BRANCH | op::SELECTION_MERGE, [_, to, ..]) => block.next.push(*to),
                 (op::LOOP_MERGE, [_, merge, next, ..]) => block.next.extend([merge, next]),
                 (op::BRANCH_CONDITIONAL, [_, _, then, otherwise, ..]) => block.next.extend([then, otherwise]),
-                // The default, then a literal before each label.
-                (op::SWITCH, [_, _, targets @ ..]) => block.next.extend(targets.iter().step_by(2)),
+                (op::SWITCH, _) => {
+                    block.next.extend(self.long.labels(words).filter_map(|label| words.get(label)));
+                }
                 _ => {}
             }
         }
@@ -387,6 +409,21 @@ mod tests {
         // No label is a literal of a switch.
         let literal = function(MAIN, &[instruction(251, &[93, 201, 200, 201]), nowhere, end]);
         assert_eq!(found(&[literal, called]), []);
+    }
+
+    #[test]
+    fn literals_of_a_switch_on_a_long_integer_are_two_words() {
+        let (nowhere, end) = (called_block(200), called_block(201));
+        let long = [instruction(21, &[95, 64, 0]), instruction(43, &[95, 94, 1, 0])].concat();
+        // Only the second literal's label is there; the words of the first one are no labels.
+        let main = function(MAIN, &[instruction(251, &[94, 202, 0, 201, 202, 7, 1, 200]), nowhere, end]);
+        assert_eq!(found(&[long, main]), [(0, 4, Some(1))]);
+    }
+
+    /// A block that uses a buffer by its label: `PLAIN` in 200, `ARRAY` in any other.
+    fn called_block(label: u32) -> Vec<u32> {
+        let used = if label == 200 { PLAIN } else { ARRAY };
+        [instruction(248, &[label]), chain(used), instruction(253, &[])].concat()
     }
 
     #[test]

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 
 use ::spirv::Op;
 
-use crate::spirv;
-
 /// Why a module stays as it is.
 pub(crate) type Refusal = &'static str;
 
@@ -47,18 +45,6 @@ pub(super) fn push(out: &mut Vec<u32>, op: Op, operands: &[u32]) {
     let length = u32::try_from(operands.len() + 1).unwrap_or(0);
     out.push(length << 16 | op as u32);
     out.extend(operands);
-}
-
-/// The instructions of a module behind its header; one that is cut or has no length ends them.
-pub(super) fn instructions(words: &[u32]) -> impl Iterator<Item = (u32, &[u32])> {
-    let mut rest = words.get(spirv::HEADER..).unwrap_or_default();
-    std::iter::from_fn(move || {
-        let first = rest.first()?;
-        let (length, op) = ((first >> 16) as usize, first & 0xffff);
-        let (instruction, after) = rest.split_at_checked(length).filter(|_| length > 0)?;
-        rest = after;
-        Some((op, instruction))
-    })
 }
 
 impl Code {

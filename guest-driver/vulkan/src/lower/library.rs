@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 use ::spirv::Op;
 
 use super::code::Refusal;
-use super::code::instructions;
 use super::code::push;
 use super::module::Module;
 use crate::spirv;
+use crate::spirv::instructions;
 
 static LIBRARY: LazyLock<Library> =
     LazyLock::new(|| Library::read(&spirv::words(include_bytes!("library/library.spv"))));

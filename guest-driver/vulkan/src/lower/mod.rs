@@ -9,11 +9,13 @@
 //! and filter, which are written in GLSL.
 //! Types that have become the same are one. Samplers are records alone. An image that a function is given brings its record along.
 //!
-//! A module without images stays as it is, and so does one of which something cannot be lowered: the host refuses it.
+//! A module without images stays as it is. Of an instruction that cannot be lowered nothing is left, nor of the entry points that reach it (`functions`);
+//! a module of which a declaration cannot be stays as it is, and the host refuses its entry points with images.
 
 mod body;
 mod code;
 mod emit;
+pub(crate) mod functions;
 mod handle;
 mod library;
 mod module;
@@ -22,5 +24,5 @@ pub(crate) mod records;
 mod sampling;
 mod shape;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod write;

@@ -16,7 +16,6 @@ use super::code::Scalar;
 use super::code::Type;
 use super::code::UINT;
 use super::code::UVEC4;
-use super::code::instructions;
 use super::code::push;
 use super::handle::Handle;
 use super::handle::Opaque;
@@ -25,6 +24,7 @@ use super::records::Kind;
 use super::records::Records;
 use super::shape::Operands;
 use super::shape::Shape;
+use crate::spirv::instructions;
 
 /// Numbers of a set that packets carry.
 const CARRIED: u32 = 64;

@@ -3,14 +3,15 @@ use std::process::Command;
 
 use ::spirv::Op;
 
-use super::code::instructions;
 use super::code::push;
 use super::records::Images;
 use super::records::Kind;
+use super::write::Lowered;
 use super::write::lowered;
+use crate::spirv::instructions;
 
 /// The words of a shader that the C programs beside this crate run, as the compiler wrote them.
-fn shader(name: &str) -> Vec<u32> {
+pub(crate) fn shader(name: &str) -> Vec<u32> {
     let text = include_str!("../../tests/shaders/shaders.h");
     let array = text.split(&format!(" {name}_words[] = {{")).nth(1).unwrap().split("};").next().unwrap();
     let number = |word: &str| u32::from_str_radix(word.trim().strip_prefix("0x")?, 16).ok();
@@ -18,11 +19,15 @@ fn shader(name: &str) -> Vec<u32> {
 }
 
 /// Checks a module by Khronos' tools, on machines that have them.
-fn validate(words: &[u32]) {
+pub(crate) fn validate(words: &[u32]) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lowered.spv");
     std::fs::write(&file, crate::spirv::bytes(words).collect::<Vec<u8>>()).unwrap();
-    let Ok(output) = Command::new("spirv-val").args(["--target-env", "vulkan1.3"]).arg(&file).output() else {
+    let Ok(output) = Command::new("spirv-val")
+        .args(["--target-env", "vulkan1.3", "--scalar-block-layout"])
+        .arg(&file)
+        .output()
+    else {
         return;
     };
     let text = Command::new("spirv-dis").arg(&file).output().map(|it| it.stdout).unwrap_or_default();
@@ -31,7 +36,8 @@ fn validate(words: &[u32]) {
 }
 
 fn lower(words: &[u32]) -> (Vec<u32>, Images) {
-    let (words, images) = lowered(words).unwrap().unwrap();
+    let Lowered { words, images, left_out } = lowered(words).unwrap().unwrap();
+    assert!(left_out.is_empty(), "{left_out:?}");
     validate(&words);
     (words, images)
 }
@@ -120,10 +126,10 @@ fn an_entry_point_that_names_its_variables_names_the_records_and_no_samplers() {
         entry[5..].to_vec()
     };
     let inputs = named(&module);
-    let (words, _) = lowered(&module).unwrap().unwrap();
+    let Lowered { words, .. } = lowered(&module).unwrap().unwrap();
     assert_eq!(named(&words), inputs, "before version 1.4 they are inputs alone");
     module[1] = 0x0001_0500;
-    let (words, _) = lowered(&module).unwrap().unwrap();
+    let Lowered { words, .. } = lowered(&module).unwrap().unwrap();
     let added: Vec<u32> = named(&words).into_iter().filter(|id| !inputs.contains(id)).collect();
     let is_table = |instruction: &[u32]| instruction[2] == added[0] && instruction[3] == 2;
     assert!(
@@ -136,7 +142,7 @@ fn an_entry_point_that_names_its_variables_names_the_records_and_no_samplers() {
     module[entry] += 1 << 16;
     let end = entry + (module[entry] >> 16) as usize - 1;
     module.insert(end, sampler);
-    let (words, _) = lowered(&module).unwrap().unwrap();
+    let Lowered { words, .. } = lowered(&module).unwrap().unwrap();
     assert!(!named(&words).contains(&sampler));
 }
 
@@ -216,13 +222,113 @@ fn an_image_that_a_function_is_given_becomes_where_it_is_and_its_record() {
 }
 
 #[test]
-fn a_module_that_does_what_is_not_lowered_is_refused_with_a_reason() {
+fn entry_points_that_reach_what_is_not_lowered_are_left_out_and_others_stay() {
     let compared = changed("sampling", |op, it| {
         if op == Op::ImageGather as u32 {
             it[0] = it[0] & !0xffff | Op::ImageDrefGather as u32;
         }
     });
-    assert!(lowered(&compared).unwrap_err().contains("compared"));
+    let Lowered { words, left_out, .. } = lowered(&compared).unwrap().unwrap();
+    let why = left_out[b"main".as_slice()].to_string();
+    assert!(left_out.len() == 1 && why.contains("OpImageDrefGather") && why.contains("compared"), "{why}");
+    assert_eq!((count(&words, Op::EntryPoint), count(&words, Op::ImageDrefGather)), (0, 0));
+}
+
+/// Three kernels: one asks for the level that a sample takes, in a function that is behind another; one calls what is beside these; and one calls nothing.
+const THREE: &str = "OpCapability Shader
+    OpCapability ImageQuery
+    OpCapability ComputeDerivativeGroupLinearNV
+    OpExtension \"SPV_NV_compute_shader_derivatives\"
+    OpMemoryModel Logical GLSL450
+    OpEntryPoint GLCompute %bad \"bad\"
+    OpEntryPoint GLCompute %good \"good\"
+    OpEntryPoint GLCompute %idle \"idle\"
+    OpExecutionMode %bad LocalSize 2 2 1
+    OpExecutionMode %bad DerivativeGroupLinearNV
+    OpExecutionMode %good LocalSize 1 1 1
+    OpExecutionMode %idle LocalSize 1 1 1
+    OpName %inner \"inner\"
+    OpName %asked \"asked\"
+    OpDecorate %asked RelaxedPrecision
+    OpDecorate %image DescriptorSet 0
+    OpDecorate %image Binding 1
+    %void = OpTypeVoid
+    %f = OpTypeFunction %void
+    %float = OpTypeFloat 32
+    %float2 = OpTypeVector %float 2
+    %float4 = OpTypeVector %float 4
+    %zero = OpConstant %float 0
+    %at = OpConstantComposite %float2 %zero %zero
+    %texels = OpTypeImage %float 2D 0 0 0 1 Unknown
+    %with = OpTypeSampledImage %texels
+    %pointer = OpTypePointer UniformConstant %with
+    %image = OpVariable %pointer UniformConstant
+    %bad = OpFunction %void None %f
+    %b = OpLabel
+    %b1 = OpFunctionCall %void %outer
+    OpReturn
+    OpFunctionEnd
+    %good = OpFunction %void None %f
+    %g = OpLabel
+    %g1 = OpFunctionCall %void %beside
+    OpReturn
+    OpFunctionEnd
+    %outer = OpFunction %void None %f
+    %o = OpLabel
+    %o1 = OpFunctionCall %void %inner
+    OpReturn
+    OpFunctionEnd
+    %inner = OpFunction %void None %f
+    %i = OpLabel
+    %i1 = OpLoad %with %image
+    %asked = OpImageQueryLod %float2 %i1 %at
+    %i2 = OpFAdd %float2 %asked %asked
+    OpReturn
+    OpFunctionEnd
+    %beside = OpFunction %void None %f
+    %s = OpLabel
+    %s1 = OpLoad %with %image
+    %s2 = OpImageSampleExplicitLod %float4 %s1 %at Lod %zero
+    OpReturn
+    OpFunctionEnd
+    %idle = OpFunction %void None %f
+    %d = OpLabel
+    OpReturn
+    OpFunctionEnd";
+
+/// The words of a text, on machines that have an assembler.
+fn assembled(text: &str) -> Option<Vec<u32>> {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("text"), folder.path().join("words"));
+    std::fs::write(&from, text).unwrap();
+    let output =
+        Command::new("spirv-as").args(["--target-env", "spv1.3", "-o"]).arg(&to).arg(&from).output().ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(crate::spirv::words(&std::fs::read(&to).unwrap()))
+}
+
+#[test]
+fn an_entry_point_is_left_out_for_what_its_functions_call_and_for_nothing_else() {
+    let Some(module) = assembled(THREE) else { return };
+    validate(&module);
+    let Lowered { words, left_out, images } = lowered(&module).unwrap().unwrap();
+    assert_eq!(left_out.keys().map(Vec::as_slice).collect::<Vec<_>>(), [b"bad"]);
+    let why = left_out[b"bad".as_slice()].to_string();
+    assert!(
+        why.contains("OpImageQueryLod") && why.contains("the level that is sampled is asked for"),
+        "{why}"
+    );
+    // Neither modes of the one nor names and decorations of what it called are left.
+    validate(&words);
+    assert_eq!((count(&words, Op::EntryPoint), count(&words, Op::ExecutionMode)), (2, 2));
+    assert_eq!((count(&words, Op::Name), images.records.len()), (0, 1));
+    let names = |id: u32| instructions(&words).any(|(op, it)| op == Op::Decorate as u32 && it[1] == id);
+    let asked = instructions(&module).find(|(op, _)| *op == Op::ImageQueryLod as u32).unwrap().1[2];
+    assert!(!names(asked));
+}
+
+#[test]
+fn a_module_of_which_a_declaration_is_not_lowered_is_refused_with_a_reason() {
     let large = [&shader("images")[..3], &[u32::MAX], &shader("images")[4..]].concat();
     assert!(lowered(&large).unwrap_err().contains("ids"));
 }

@@ -1,18 +1,20 @@
 //! The whole pass: the words of a module in, its words without images out.
 
+use std::collections::BTreeMap;
 use std::collections::HashSet;
 
 use ::spirv::ExecutionModel;
 use ::spirv::Op;
 
-use super::body::Body;
 use super::code::Refusal;
-use super::code::instructions;
 use super::code::push;
+use super::functions::Functions;
+use super::functions::LeftOut;
 use super::module::Module;
 use super::records::Images;
 use super::shape::Operands;
 use crate::spirv;
+use crate::spirv::instructions;
 
 /// From this version on, entry points name all variables that they use.
 const V1_4: u32 = 0x0001_0400;
@@ -52,8 +54,18 @@ fn section_of(op: Option<Op>) -> Section {
     }
 }
 
-/// The words of a module, and its images, where it has any; or why it stays as it is.
-pub(crate) fn lowered(words: &[u32]) -> Result<Option<(Vec<u32>, Images)>, Refusal> {
+/// A module without images.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lowered {
+    pub(crate) words: Vec<u32>,
+    /// What its images were.
+    pub(crate) images: Images,
+    /// The compute entry points that it has no more, by name.
+    pub(crate) left_out: BTreeMap<Vec<u8>, LeftOut>,
+}
+
+/// A module without images, where it has any; or why it stays as it is.
+pub(crate) fn lowered(words: &[u32]) -> Result<Option<Lowered>, Refusal> {
     let Some(header) = words.first_chunk::<{ spirv::HEADER }>().filter(|_| has_images(words)) else {
         return Ok(None);
     };
@@ -64,6 +76,7 @@ pub(crate) fn lowered(words: &[u32]) -> Result<Option<(Vec<u32>, Images)>, Refus
     let mut module = Module::new(bound);
     module.hoist(words);
     let (mut first, mut decorations, mut section) = (Vec::new(), Vec::new(), Section::First);
+    let mut functions = Functions::default();
     for (op, instruction) in instructions(words) {
         section = section.max(section_of(Op::from_u32(op)));
         match section {
@@ -76,9 +89,11 @@ pub(crate) fn lowered(words: &[u32]) -> Result<Option<(Vec<u32>, Images)>, Refus
                 decorations.push(instruction);
             }
             Section::Declarations => module.declare(op, instruction)?,
-            Section::Functions => Body { module: &mut module }.rewrite(op, instruction)?,
+            Section::Functions => functions.write(&mut module, op, instruction),
         }
     }
+    functions.finish(&mut module, words);
+    first.retain(|instruction| !functions.leaves_out(instruction));
     let number = module.free_number().ok_or("set 0 has no number that is free")?;
     module.declare_table(number);
     let mut out = vec![magic, version, generator, module.code.bound(), schema];
@@ -94,7 +109,7 @@ pub(crate) fn lowered(words: &[u32]) -> Result<Option<(Vec<u32>, Images)>, Refus
         out.extend(section);
     }
     let images = Images { place: (0, number), records: module.records, vectors: module.vectors.max(1) };
-    Ok(Some((out, images)))
+    Ok(Some(Lowered { words: out, images, left_out: functions.entries(words) }))
 }
 
 /// Capabilities, entry points and names, as they become.
