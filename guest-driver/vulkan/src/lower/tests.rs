@@ -1,4 +1,6 @@
 use std::collections::HashMap;
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use ::spirv::Op;
@@ -363,4 +365,34 @@ fn modules_that_are_cut_anywhere_are_read_without_a_panic() {
             let _whatever = lowered(&changed);
         }
     }
+}
+
+/// The folder of the library's sources.
+fn library() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lower/library")
+}
+
+#[test]
+fn the_library_was_compiled_since_its_sources_changed() {
+    let output = Command::new("sha256sum").args(["--check", "library.sums"]).current_dir(library()).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.lines().count() == 4, "run src/lower/library/generate: {said}");
+}
+
+#[test]
+fn the_library_is_what_its_sources_compile_to() {
+    let Ok(version) = Command::new("glslangValidator").arg("--version").output() else {
+        return println!("skipped: there is no glslangValidator");
+    };
+    let version = String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or_default().to_owned();
+    let wanted = std::fs::read_to_string(library().join("library.version")).unwrap();
+    if version != wanted.trim_end() {
+        return println!("skipped: it is compiled by {wanted}, here is {version}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("library.spv");
+    let status = Command::new(library().join("generate")).arg(&file).status().unwrap();
+    assert!(status.success());
+    assert!(std::fs::read(file).unwrap() == std::fs::read(library().join("library.spv")).unwrap());
 }
