@@ -9,7 +9,9 @@ use crate::device::Device;
 use crate::failure::failed;
 use crate::features;
 use crate::machine;
+use crate::offered::Offered;
 use crate::physical::PhysicalDevice;
+use crate::properties;
 use crate::queue::Queue;
 use crate::report::report;
 
@@ -22,8 +24,9 @@ pub(crate) extern "system" fn create(
     abi::command("vkCreateDevice", || {
         let (physical, info) = (PhysicalDevice::of(physical), abi::read(info));
         let known = physical.extensions();
-        for name in abi::items(info.pp_enabled_extension_names, info.enabled_extension_count) {
-            let name = abi::string(*name);
+        let enabled = abi::items(info.pp_enabled_extension_names, info.enabled_extension_count);
+        let enabled = enabled.iter().map(|name| abi::string(*name));
+        for name in enabled.clone() {
             if !known.iter().any(|(known, _)| *known == name) {
                 report!("vkCreateDevice: there is no {}", name.to_string_lossy());
                 return Err(vk::Result::ERROR_EXTENSION_NOT_PRESENT);
@@ -34,7 +37,9 @@ pub(crate) extern "system" fn create(
         let core = Core::on(gpu);
         let mut queue = vk::Queue::null();
         abi::give(Dispatchable::new(Queue::on(&core)?), &raw mut queue);
-        abi::give(Dispatchable::new(Device { core, profile: physical.profile.clone(), queue }), out);
+        let version = physical.asked.min(properties::api_version(&physical.profile));
+        let offered = Offered::new(version, enabled);
+        abi::give(Dispatchable::new(Device { core, profile: physical.profile.clone(), queue, offered }), out);
         Ok(())
     })
 }

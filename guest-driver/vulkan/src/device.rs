@@ -13,6 +13,7 @@ use crate::abi::handle;
 use crate::failure::failed;
 use crate::heap::Heap;
 use crate::kernels::Kernels;
+use crate::offered::Offered;
 
 /// What all objects of a device share.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Device {
     pub(crate) profile: Box<Profile>,
     /// The one queue.
     pub(crate) queue: vk::Queue,
+    /// What the program has asked for.
+    pub(crate) offered: Offered,
 }
 
 handle!(Dispatchable<Device>, vk::Device);

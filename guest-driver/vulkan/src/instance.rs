@@ -68,10 +68,12 @@ pub(crate) extern "system" fn create(
         let program = abi::read_optional(info.p_application_info);
         let application = program.map_or(c"", |program| abi::string(program.p_application_name));
         let engine = program.map_or(c"", |program| abi::string(program.p_engine_name));
+        // None is the first.
+        let asked = program.map_or(0, |program| program.api_version).max(vk::API_VERSION_1_0);
         let claims = Claims::of(application, engine);
         report!("an instance for {application:?} on {engine:?}: {claims:?}");
         let mut physical = vk::PhysicalDevice::null();
-        match machine::open().map(|gpu| PhysicalDevice::on(gpu, claims)) {
+        match machine::open().map(|gpu| PhysicalDevice::on(gpu, claims, asked)) {
             Ok(Ok(found)) => abi::give(Dispatchable::new(found), &raw mut physical),
             Ok(Err(error)) => report!("no device: {error:?}"),
             Err(error) => report!("no device: {error}"),

@@ -44,6 +44,7 @@ mod lower;
 mod machine;
 mod memory;
 mod numbers;
+mod offered;
 mod physical;
 mod pipeline;
 mod private;

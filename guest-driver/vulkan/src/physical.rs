@@ -36,6 +36,8 @@ pub(crate) struct PhysicalDevice {
     pub(crate) profile: Box<Profile>,
     /// What it says beside.
     pub(crate) claims: Claims,
+    /// The version of Vulkan that the program has asked for.
+    pub(crate) asked: u32,
     capset: Capset,
     /// Asked for budgets; devices open their own.
     gpu: Gpu,
@@ -44,10 +46,10 @@ pub(crate) struct PhysicalDevice {
 handle!(Dispatchable<PhysicalDevice>, vk::PhysicalDevice);
 
 impl PhysicalDevice {
-    /// What `gpu` shows, to a program that looks for some claims.
-    pub(crate) fn on(gpu: Gpu, claims: Claims) -> Outcome<Self> {
+    /// What `gpu` shows, to a program that looks for some claims and has asked for a version.
+    pub(crate) fn on(gpu: Gpu, claims: Claims, asked: u32) -> Outcome<Self> {
         let profile = gpu.profile().map_err(failed("QUERY_PROFILE"))?;
-        Ok(Self { profile, claims, capset: *gpu.capset(), gpu })
+        Ok(Self { profile, claims, asked, capset: *gpu.capset(), gpu })
     }
 
     /// The object behind a handle.

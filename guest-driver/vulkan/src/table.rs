@@ -23,6 +23,7 @@ use crate::descriptor::layout;
 use crate::descriptor::pool as descriptor_pool;
 use crate::descriptor::template;
 use crate::descriptor::update;
+use crate::device::Device;
 use crate::event;
 use crate::features;
 use crate::fence;
@@ -259,17 +260,19 @@ pub(crate) extern "system" fn instance_command(
 }
 
 pub(crate) extern "system" fn device_command(
-    _device: vk::Device,
+    device: vk::Device,
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
     let mut found = None;
-    abi::quiet("vkGetDeviceProcAddr", || found = of_device(abi::string(name)));
+    abi::quiet("vkGetDeviceProcAddr", || {
+        let name = abi::string(name);
+        found = of_device(name).filter(|_| Device::of(device).offered.has(name));
+    });
     found
 }
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CStr;
     use std::fs;
     use std::path::Path;
     use std::path::PathBuf;
@@ -277,7 +280,7 @@ mod tests {
     use super::of_device;
     use super::of_instance;
     use super::of_physical;
-    use crate::extensions;
+    use crate::offered;
 
     /// The sources of this folder and those in it.
     fn sources(folder: &Path) -> String {
@@ -314,70 +317,14 @@ mod tests {
         }
     }
 
-    /// The commands that an extension brings along; of one whose commands are listed here, all.
-    fn commands(extension: &CStr) -> &'static [&'static CStr] {
-        match extension.to_bytes() {
-            b"VK_EXT_host_query_reset" => &[c"vkResetQueryPoolEXT"],
-            b"VK_EXT_private_data" => &[
-                c"vkCreatePrivateDataSlotEXT",
-                c"vkDestroyPrivateDataSlotEXT",
-                c"vkGetPrivateDataEXT",
-                c"vkSetPrivateDataEXT",
-            ],
-            b"VK_EXT_tooling_info" => &[c"vkGetPhysicalDeviceToolPropertiesEXT"],
-            b"VK_KHR_bind_memory2" => &[c"vkBindBufferMemory2KHR", c"vkBindImageMemory2KHR"],
-            b"VK_KHR_copy_commands2" => &[
-                c"vkCmdBlitImage2KHR",
-                c"vkCmdCopyBuffer2KHR",
-                c"vkCmdCopyBufferToImage2KHR",
-                c"vkCmdCopyImage2KHR",
-                c"vkCmdCopyImageToBuffer2KHR",
-                c"vkCmdResolveImage2KHR",
-            ],
-            b"VK_KHR_map_memory2" => &[c"vkMapMemory2KHR", c"vkUnmapMemory2KHR"],
-            b"VK_KHR_descriptor_update_template" => &[
-                c"vkCreateDescriptorUpdateTemplateKHR",
-                c"vkDestroyDescriptorUpdateTemplateKHR",
-                c"vkUpdateDescriptorSetWithTemplateKHR",
-            ],
-            b"VK_KHR_get_memory_requirements2" => &[
-                c"vkGetBufferMemoryRequirements2KHR",
-                c"vkGetImageMemoryRequirements2KHR",
-                c"vkGetImageSparseMemoryRequirements2KHR",
-            ],
-            b"VK_KHR_maintenance1" => &[c"vkTrimCommandPoolKHR"],
-            b"VK_KHR_maintenance3" => &[c"vkGetDescriptorSetLayoutSupportKHR"],
-            b"VK_KHR_maintenance4" => &[
-                c"vkGetDeviceBufferMemoryRequirementsKHR",
-                c"vkGetDeviceImageMemoryRequirementsKHR",
-                c"vkGetDeviceImageSparseMemoryRequirementsKHR",
-            ],
-            b"VK_KHR_push_descriptor" => {
-                &[c"vkCmdPushDescriptorSetKHR", c"vkCmdPushDescriptorSetWithTemplateKHR"]
-            }
-            b"VK_KHR_synchronization2" => &[
-                c"vkCmdPipelineBarrier2KHR",
-                c"vkCmdResetEvent2KHR",
-                c"vkCmdSetEvent2KHR",
-                c"vkCmdWaitEvents2KHR",
-                c"vkCmdWriteTimestamp2KHR",
-                c"vkQueueSubmit2KHR",
-            ],
-            b"VK_KHR_timeline_semaphore" => {
-                &[c"vkGetSemaphoreCounterValueKHR", c"vkSignalSemaphoreKHR", c"vkWaitSemaphoresKHR"]
-            }
-            _ => &[],
-        }
-    }
-
     #[test]
     fn each_extension_has_all_its_commands() {
-        for (extension, _) in extensions::DEVICE {
-            for name in commands(extension) {
-                let found = of_device(name).or_else(|| of_physical(name));
-                assert!(found.is_some(), "{extension:?} without {name:?}");
+        for (extension, names) in offered::EXTENSIONS {
+            for name in *names {
+                assert!(of_device(name).is_some(), "{extension:?} without {name:?}");
             }
         }
+        assert!(of_physical(c"vkGetPhysicalDeviceToolPropertiesEXT").is_some(), "VK_EXT_tooling_info");
     }
 
     /// What a program may call that uses buffers alone, or looks what there is of images.
