@@ -30,6 +30,7 @@ const OF_THE_LOADER: &[&CStr] = &[
 pub(crate) const DEVICE: &[Extension] = &[
     (c"VK_EXT_host_query_reset", 1),
     (c"VK_EXT_image_robustness", 1),
+    (c"VK_EXT_inline_uniform_block", 1),
     (c"VK_EXT_memory_budget", 1),
     (c"VK_EXT_pipeline_creation_cache_control", 3),
     (c"VK_EXT_pipeline_creation_feedback", 1),

@@ -97,7 +97,7 @@ known! {
         buffer_device_address
     }
     PhysicalDeviceVulkan13Features {
-        pipeline_creation_cache_control, private_data, synchronization2,
+        pipeline_creation_cache_control, private_data, synchronization2, inline_uniform_block,
         shader_zero_initialize_workgroup_memory, maintenance4,
         // Of what no compute kernel has.
         shader_demote_to_helper_invocation, shader_terminate_invocation, robust_image_access;
@@ -169,7 +169,7 @@ known! {
     PhysicalDeviceImageRobustnessFeatures { robust_image_access; }
     PhysicalDevicePipelineRobustnessFeaturesEXT { pipeline_robustness; }
     PhysicalDeviceShaderExpectAssumeFeaturesKHR { shader_expect_assume; }
-    PhysicalDeviceInlineUniformBlockFeatures { ; }
+    PhysicalDeviceInlineUniformBlockFeatures { inline_uniform_block; }
     PhysicalDeviceDynamicRenderingFeatures { ; }
     PhysicalDeviceShaderTerminateInvocationFeatures { shader_terminate_invocation; }
     PhysicalDeviceShaderDemoteToHelperInvocationFeatures { shader_demote_to_helper_invocation; }

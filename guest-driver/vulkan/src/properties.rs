@@ -7,11 +7,18 @@ use campanile_protocol::profile;
 use campanile_protocol::profile::Profile;
 
 use crate::abi;
+use crate::descriptor::inline::BLOCKS;
+use crate::descriptor::inline::MOST;
 use crate::graphics;
 use crate::image::sampler::BIAS;
 use crate::image::support;
 use crate::instance::API_VERSION;
 use crate::physical::PhysicalDevice;
+
+/// Khronos has given this driver no id, and there is none that says so. Programs read ids to work around what is wrong in drivers, by that of the other
+/// driver of guests whose kernels a host's driver compiles, if by any; the name says whose driver this is. It has passed no release of the conformance
+/// tests: the version of those is 0.
+const DRIVER: vk::DriverId = vk::DriverId::MESA_VENUS;
 
 /// How far the values of a timeline semaphore may be apart.
 const TIMELINE_DIFFERENCE: u64 = 1 << 62;
@@ -53,13 +60,15 @@ fn stored(profile: &Profile) -> u32 {
 /// The least of uniform buffers that Vulkan allows.
 const UNIFORM: u32 = 12;
 
-/// Uniform buffers of a kernel; where there are images, one more holds their records.
+/// Uniform buffers of a kernel beside inline uniform blocks; where there are images, one more holds their records.
 fn uniform(profile: &Profile) -> u32 {
-    if support::has_images(profile) {
-        profile.uniform_buffers.saturating_sub(1).max(UNIFORM.min(profile.uniform_buffers))
-    } else {
-        profile.uniform_buffers
-    }
+    let others = BLOCKS + u32::from(support::has_images(profile));
+    profile.uniform_buffers.saturating_sub(others).max(UNIFORM.min(profile.uniform_buffers))
+}
+
+/// Bytes of an inline uniform block.
+fn block_bytes(profile: &Profile) -> u32 {
+    MOST.min(narrow(profile.uniform_range))
 }
 
 /// All that a kernel is bound to, in the same way.
@@ -236,7 +245,7 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         let (storage, uniform) = (profile.storage_buffers, uniform(profile));
         *p = vk::PhysicalDeviceVulkan12Properties {
             p_next: p.p_next,
-            driver_id: vk::DriverId::default(),
+            driver_id: DRIVER,
             driver_name: abi::text("Campanile"),
             driver_info: abi::text(profile::name_of(&profile.driver)),
             conformance_version,
@@ -274,6 +283,12 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
             storage_texel_buffer_offset_alignment_bytes: TEXEL_ALIGNMENT,
             uniform_texel_buffer_offset_alignment_bytes: TEXEL_ALIGNMENT,
             max_buffer_size: largest(physical),
+            max_inline_uniform_block_size: block_bytes(profile),
+            max_per_stage_descriptor_inline_uniform_blocks: BLOCKS,
+            max_per_stage_descriptor_update_after_bind_inline_uniform_blocks: BLOCKS,
+            max_descriptor_set_inline_uniform_blocks: BLOCKS,
+            max_descriptor_set_update_after_bind_inline_uniform_blocks: BLOCKS,
+            max_inline_uniform_total_size: BLOCKS * block_bytes(profile),
             ..Default::default()
         };
     }
@@ -299,7 +314,7 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         p.max_buffer_size = largest(physical);
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceDriverProperties<'_>>(structure) {
-        p.driver_id = vk::DriverId::default();
+        p.driver_id = DRIVER;
         p.driver_name = abi::text("Campanile");
         p.driver_info = abi::text(profile::name_of(&profile.driver));
         p.conformance_version = conformance_version;
@@ -359,7 +374,11 @@ fn fill(physical: &PhysicalDevice, structure: *mut vk::BaseOutStructure<'static>
         *p = vk::PhysicalDeviceShaderIntegerDotProductProperties { p_next: p.p_next, ..Default::default() };
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceInlineUniformBlockProperties<'_>>(structure) {
-        *p = vk::PhysicalDeviceInlineUniformBlockProperties { p_next: p.p_next, ..Default::default() };
+        p.max_inline_uniform_block_size = block_bytes(profile);
+        p.max_per_stage_descriptor_inline_uniform_blocks = BLOCKS;
+        p.max_per_stage_descriptor_update_after_bind_inline_uniform_blocks = BLOCKS;
+        p.max_descriptor_set_inline_uniform_blocks = BLOCKS;
+        p.max_descriptor_set_update_after_bind_inline_uniform_blocks = BLOCKS;
     }
     if let Some(p) = abi::as_type::<vk::PhysicalDeviceRobustness2PropertiesEXT<'_>>(structure) {
         // Ranges end at whole words; of uniform buffers the host may round them up further.

@@ -163,6 +163,120 @@ static void layouts(struct device *device) {
     buffer_free(device, &from);
 }
 
+/* Bytes in a set itself: written in parts, by templates, and copied from another set; each set has its own, and later ones count for later work. */
+static void inlined(struct device *device) {
+    struct buffer to = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
+    VkDescriptorType storage = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, block = VK_DESCRIPTOR_TYPE_INLINE_UNIFORM_BLOCK_EXT;
+    VkDescriptorSetLayoutBinding bindings[4] = {{0, storage, 1, VK_SHADER_STAGE_COMPUTE_BIT},
+                                                {1, storage, 1, VK_SHADER_STAGE_COMPUTE_BIT},
+                                                {2, block, 20, VK_SHADER_STAGE_COMPUTE_BIT},
+                                                {1000, block, 24, VK_SHADER_STAGE_COMPUTE_BIT}};
+    VkDescriptorSetLayoutCreateInfo set_info = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
+    set_info.bindingCount = 4;
+    set_info.pBindings = bindings;
+    VkDescriptorSetLayoutSupport support = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_SUPPORT};
+    vkGetDescriptorSetLayoutSupport(device->device, &set_info, &support);
+    NEED(support.supported);
+    bindings[3].descriptorCount = 1 << 20;
+    vkGetDescriptorSetLayoutSupport(device->device, &set_info, &support);
+    NEED(!support.supported);
+    bindings[3].descriptorCount = 24;
+    VkDescriptorSetLayout layouts[2];
+    OK(vkCreateDescriptorSetLayout(device->device, &set_info, NULL, &layouts[0]));
+    layouts[1] = layouts[0];
+    VkPipelineLayoutCreateInfo layout_info = {VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+    layout_info.setLayoutCount = 1;
+    layout_info.pSetLayouts = layouts;
+    VkPipelineLayout layout;
+    OK(vkCreatePipelineLayout(device->device, &layout_info, NULL, &layout));
+    VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+    info.stage.module = module_new(device, layouts_words, sizeof layouts_words);
+    info.stage.pName = "main";
+    info.layout = layout;
+    VkPipeline pipeline;
+    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &pipeline));
+    VkDescriptorPoolSize sizes[2] = {{storage, 4}, {block, 2 * (20 + 24)}};
+    VkDescriptorPoolInlineUniformBlockCreateInfoEXT blocks = {
+        VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_INLINE_UNIFORM_BLOCK_CREATE_INFO_EXT};
+    blocks.maxInlineUniformBlockBindings = 4;
+    VkDescriptorPoolCreateInfo pool_info = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, &blocks};
+    pool_info.maxSets = 2;
+    pool_info.poolSizeCount = 2;
+    pool_info.pPoolSizes = sizes;
+    VkDescriptorPool pool;
+    OK(vkCreateDescriptorPool(device->device, &pool_info, NULL, &pool));
+    VkDescriptorSetAllocateInfo allocate = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
+    allocate.descriptorPool = pool;
+    allocate.descriptorSetCount = 2;
+    allocate.pSetLayouts = layouts;
+    VkDescriptorSet sets[2];
+    OK(vkAllocateDescriptorSets(device->device, &allocate, sets));
+    uint32_t values[12];
+    for (uint32_t i = 0; i < 12; i++) values[i] = 50 + i;
+    VkWriteDescriptorSetInlineUniformBlockEXT parts[2] = {
+        {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET_INLINE_UNIFORM_BLOCK_EXT, NULL, 12, values},
+        {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET_INLINE_UNIFORM_BLOCK_EXT, NULL, 8, values + 3}};
+    VkDescriptorBufferInfo buffers[2] = {{to.buffer, 0, 2048}, {to.buffer, 2048, 16}};
+    VkWriteDescriptorSet writes[4] = {{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET}};
+    for (uint32_t i = 0; i < 4; i++) {
+        writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
+        writes[i].dstSet = sets[i < 2];
+        writes[i].dstBinding = i < 2 ? i : 2;
+        writes[i].descriptorCount = 1;
+        writes[i].descriptorType = i < 2 ? storage : block;
+        writes[i].pBufferInfo = &buffers[i % 2];
+    }
+    writes[2].pNext = &parts[0], writes[2].descriptorCount = 12;
+    writes[3].pNext = &parts[1], writes[3].descriptorCount = 8, writes[3].dstArrayElement = 12;
+    vkUpdateDescriptorSets(device->device, 4, writes, 0, NULL);
+    VkDescriptorUpdateTemplateEntry entry = {1000, 0, 24, block, 20, 0};
+    VkDescriptorUpdateTemplateCreateInfo template_info = {VK_STRUCTURE_TYPE_DESCRIPTOR_UPDATE_TEMPLATE_CREATE_INFO};
+    template_info.descriptorUpdateEntryCount = 1;
+    template_info.pDescriptorUpdateEntries = &entry;
+    template_info.templateType = VK_DESCRIPTOR_UPDATE_TEMPLATE_TYPE_DESCRIPTOR_SET;
+    template_info.descriptorSetLayout = layouts[0];
+    VkDescriptorUpdateTemplate template;
+    OK(vkCreateDescriptorUpdateTemplate(device->device, &template_info, NULL, &template));
+    vkUpdateDescriptorSetWithTemplate(device->device, sets[0], template, values);
+    /* The second set has a word of its own, and all others from the first one. */
+    VkCopyDescriptorSet copies[2] = {{VK_STRUCTURE_TYPE_COPY_DESCRIPTOR_SET, NULL, sets[0], 2, 0, sets[1], 2, 0, 20},
+                                     {VK_STRUCTURE_TYPE_COPY_DESCRIPTOR_SET, NULL, sets[0], 1000, 0, sets[1], 1000, 0, 24}};
+    vkUpdateDescriptorSets(device->device, 0, NULL, 2, copies);
+    uint32_t other = 7777;
+    parts[0].dataSize = 4, parts[0].pData = &other;
+    writes[2].dstSet = sets[1], writes[2].descriptorCount = 4, writes[2].dstArrayElement = 8;
+    for (int again = 0; again < 2; again++) {
+        for (uint32_t i = 0; i < WORDS; i++) to.words[i] = 0;
+        VkCommandBuffer commands = commands_begin(device);
+        vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+        vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &sets[1], 0, NULL);
+        vkCmdDispatch(commands, 1, 1, 1);
+        barrier(commands);
+        commands_run(device, commands);
+        for (uint32_t i = 0; i < 11; i++) NEED(to.words[i] == (again && i == 2 ? 7777 : 50 + i));
+        vkUpdateDescriptorSets(device->device, 1, &writes[2], 0, NULL);
+    }
+    /* The first one is as it was, and is copied a part of. */
+    copies[0].srcArrayElement = copies[0].dstArrayElement = 4, copies[0].descriptorCount = 8;
+    vkUpdateDescriptorSets(device->device, 0, NULL, 1, copies);
+    VkCommandBuffer commands = commands_begin(device);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &sets[1], 0, NULL);
+    vkCmdDispatch(commands, 1, 1, 1);
+    barrier(commands);
+    commands_run(device, commands);
+    for (uint32_t i = 0; i < 11; i++) NEED(to.words[i] == 50 + i);
+    vkDestroyDescriptorUpdateTemplate(device->device, template, NULL);
+    vkDestroyDescriptorPool(device->device, pool, NULL);
+    vkDestroyPipeline(device->device, pipeline, NULL);
+    vkDestroyShaderModule(device->device, info.stage.module, NULL);
+    vkDestroyPipelineLayout(device->device, layout, NULL);
+    vkDestroyDescriptorSetLayout(device->device, layouts[0], NULL);
+    buffer_free(device, &to);
+}
+
 /* No tools are in the driver; and what it has of robustness it tells. */
 static void told(struct device *device) {
     PFN_vkGetPhysicalDeviceToolPropertiesEXT tools =
@@ -179,6 +293,32 @@ static void told(struct device *device) {
     VkPhysicalDeviceProperties2 properties = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &sizes};
     vkGetPhysicalDeviceProperties2(device->physical, &properties);
     NEED(sizes.robustStorageBufferAccessSizeAlignment == 4 && sizes.robustUniformBufferAccessSizeAlignment == 256);
+    VkPhysicalDeviceInlineUniformBlockPropertiesEXT blocks = {
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_INLINE_UNIFORM_BLOCK_PROPERTIES_EXT};
+    VkPhysicalDeviceDriverProperties driver = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES, &blocks};
+    VkPhysicalDeviceVulkan12Properties same = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES, &driver};
+    properties.pNext = &same;
+    vkGetPhysicalDeviceProperties2(device->physical, &properties);
+    NEED(blocks.maxInlineUniformBlockSize >= 256 && blocks.maxPerStageDescriptorInlineUniformBlocks >= 4);
+    NEED(blocks.maxDescriptorSetInlineUniformBlocks >= 4);
+    /* An id that Khronos has given somebody, and no claim to have passed anything. */
+    NEED(driver.driverID >= VK_DRIVER_ID_AMD_PROPRIETARY && driver.driverID == same.driverID);
+    NEED(strcmp(driver.driverName, "Campanile") == 0 && driver.conformanceVersion.major == 0);
+}
+
+static int is_given_out(struct device *device, const char *command) {
+    return vkGetDeviceProcAddr(device->device, command) != NULL;
+}
+
+/* Commands of versions that the program has not asked for, and of extensions that it has not enabled, are not there. */
+static void commands_by_name(struct device *device) {
+    NEED(is_given_out(device, "vkGetDeviceProcAddr") && is_given_out(device, "vkCmdDispatch"));
+    NEED(is_given_out(device, "vkWaitSemaphores") && is_given_out(device, "vkTrimCommandPool"));
+    NEED(is_given_out(device, "vkGetPrivateDataEXT"));
+    /* The program has asked for version 1.2. */
+    NEED(!is_given_out(device, "vkGetPrivateData") && !is_given_out(device, "vkQueueSubmit2"));
+    NEED(!is_given_out(device, "vkQueueSubmit2KHR") && !is_given_out(device, "vkWaitSemaphoresKHR"));
+    NEED(!is_given_out(device, "vkCreateInstance") && !is_given_out(device, "vkCreateDevice"));
 }
 
 /* With the GPU profile campanile-1 the device is that, whatever is behind it. */
@@ -231,19 +371,8 @@ static void debugged(struct device *device) {
     }
     memcpy(&named[at + NAMES * NAME], &add_words[at], (words - at) * 4);
     struct adder adder = adder_new(device);
-    VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
-    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
-    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
-    VkSpecializationMapEntry entries[2] = {{0, 0, 4}, {1, 4, 4}};
-    uint32_t values[2] = {64, 3};
-    VkSpecializationInfo specialization = {2, entries, sizeof values, values};
-    info.stage.pSpecializationInfo = &specialization;
-    info.stage.module = module_new(device, named, (words + NAMES * NAME) * 4);
-    info.stage.pName = "main";
-    info.layout = adder.layout;
     vkDestroyPipeline(device->device, adder.pipeline, NULL);
-    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &adder.pipeline));
-    vkDestroyShaderModule(device->device, info.stage.module, NULL);
+    adder.pipeline = adder_pipeline(device, adder.layout, named, (words + NAMES * NAME) * 4);
     VkCommandBuffer commands = commands_begin(device);
     adder_record(&adder, commands, 5);
     commands_run(device, commands);
@@ -252,12 +381,29 @@ static void debugged(struct device *device) {
     free(named);
 }
 
+/* A module may have ids that are far apart, or a bound that is far from all of them. */
+static void sparse(struct device *device) {
+    uint32_t words[sizeof add_words / 4];
+    memcpy(words, add_words, sizeof words);
+    words[3] = 0x3fffff;
+    struct adder adder = adder_new(device);
+    vkDestroyPipeline(device->device, adder.pipeline, NULL);
+    adder.pipeline = adder_pipeline(device, adder.layout, words, sizeof words);
+    VkCommandBuffer commands = commands_begin(device);
+    adder_record(&adder, commands, 5);
+    commands_run(device, commands);
+    NEED(adder_holds(&adder, 1, 5));
+    adder_free(device, &adder);
+}
+
 int main(int argc, char **argv) {
     static const char *const names[] = {"VK_EXT_private_data",    "VK_EXT_pipeline_creation_cache_control",
                                         "VK_EXT_tooling_info",    "VK_EXT_pipeline_creation_feedback",
-                                        "VK_EXT_robustness2",     "VK_KHR_zero_initialize_workgroup_memory"};
+                                        "VK_EXT_robustness2",     "VK_KHR_zero_initialize_workgroup_memory",
+                                        "VK_EXT_inline_uniform_block"};
     static const struct test tests[] = {
         {"private-data", private_data}, {"pipelines", pipelines}, {"layouts", layouts}, {"told", told},
-        {"named-profile", named_profile}, {"debugged", debugged}, {NULL, NULL}};
-    return run_tests(tests, argc, argv, 6, names);
+        {"named-profile", named_profile}, {"debugged", debugged}, {"sparse", sparse},
+        {"inline", inlined}, {"commands", commands_by_name}, {NULL, NULL}};
+    return run_tests(tests, argc, argv, 7, names);
 }

@@ -25,10 +25,14 @@ struct device device_open(uint32_t extension_count, const char *const *extension
     VkPhysicalDevicePrivateDataFeaturesEXT words = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRIVATE_DATA_FEATURES_EXT};
     VkPhysicalDevicePipelineCreationCacheControlFeaturesEXT caches = {
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_CREATION_CACHE_CONTROL_FEATURES_EXT, &words};
+    VkPhysicalDeviceInlineUniformBlockFeaturesEXT blocks = {
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_INLINE_UNIFORM_BLOCK_FEATURES_EXT};
     for (uint32_t i = 0; i < extension_count; i++) {
         words.privateData |= strcmp(extensions[i], "VK_EXT_private_data") == 0;
+        blocks.inlineUniformBlock |= strcmp(extensions[i], "VK_EXT_inline_uniform_block") == 0;
         caches.pipelineCreationCacheControl |= strcmp(extensions[i], "VK_EXT_pipeline_creation_cache_control") == 0;
     }
+    if (blocks.inlineUniformBlock) words.pNext = &blocks;
     if (words.privateData || caches.pipelineCreationCacheControl) features.pNext = &caches;
     VkDeviceCreateInfo info = {VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
     info.pNext = &features;
@@ -95,7 +99,7 @@ VkShaderModule module_new(struct device *device, const uint32_t *words, size_t b
     return module;
 }
 
-static VkPipeline adder_pipeline(struct device *device, VkPipelineLayout layout) {
+VkPipeline adder_pipeline(struct device *device, VkPipelineLayout layout, const uint32_t *words, size_t bytes) {
     uint32_t values[2] = {64, 3};
     VkSpecializationMapEntry entries[2] = {{1, 4, 4}, {0, 0, 4}};
     VkSpecializationInfo constants = {2, entries, sizeof values, values};
@@ -103,7 +107,7 @@ static VkPipeline adder_pipeline(struct device *device, VkPipelineLayout layout)
     info.flags = VK_PIPELINE_CREATE_DISPATCH_BASE_BIT;
     info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
     info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
-    info.stage.module = module_new(device, add_words, sizeof add_words);
+    info.stage.module = module_new(device, words, bytes);
     info.stage.pName = "main";
     info.stage.pSpecializationInfo = &constants;
     info.layout = layout;
@@ -134,7 +138,7 @@ struct adder adder_new(struct device *device) {
     layout.pushConstantRangeCount = 1;
     layout.pPushConstantRanges = &range;
     OK(vkCreatePipelineLayout(device->device, &layout, NULL, &adder.layout));
-    adder.pipeline = adder_pipeline(device, adder.layout);
+    adder.pipeline = adder_pipeline(device, adder.layout, add_words, sizeof add_words);
     VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 2};
     VkDescriptorPoolCreateInfo pool = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
     pool.maxSets = pool.poolSizeCount = 1;

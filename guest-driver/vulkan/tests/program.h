@@ -65,6 +65,7 @@ void buffer_free(struct device *device, struct buffer *buffer);
 VkShaderModule module_new(struct device *device, const uint32_t *words, size_t bytes);
 /* Buffers with from[i] = i and to[i] = 0, and all that a dispatch needs. */
 struct adder adder_new(struct device *device);
+VkPipeline adder_pipeline(struct device *device, VkPipelineLayout layout, const uint32_t *words, size_t bytes);
 void adder_free(struct device *device, struct adder *adder);
 /* Binds all of it and dispatches, with what push constants say. */
 void adder_record(struct adder *adder, VkCommandBuffer commands, uint32_t addend);

@@ -196,6 +196,22 @@ fn modules_may_be_as_long_as_debuggers_make_them() {
 }
 
 #[test]
+fn modules_may_have_few_ids_far_apart() {
+    run("extensions", "sparse");
+}
+
+#[test]
+fn inline_uniform_blocks_lie_in_their_sets() {
+    run("extensions", "inline");
+    run_on(&["--tdr-timeout", "500", "--gpu-profile", "campanile-1"], "extensions", "inline", &[VALIDATION]);
+}
+
+#[test]
+fn commands_are_there_for_what_a_program_has_asked_for() {
+    run_wild("extensions", "commands");
+}
+
+#[test]
 fn validation_sees_what_breaks_a_rule() {
     let printed = printed_on(&["--tdr-timeout", "500"], "errors", "pending", &[VALIDATION]);
     assert!(printed.contains("VUID-vkQueueSubmit-pCommandBuffers-00071"), "{printed}");

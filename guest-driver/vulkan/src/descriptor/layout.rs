@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use ash::vk;
 
+use super::inline::BLOCKS;
+use super::inline::MOST;
+use super::inline::is_inline;
 use super::slots::Range;
 use super::slots::Slots;
 use super::slots::put;
@@ -30,6 +33,8 @@ pub(crate) struct Binding {
     pub(crate) first: usize,
     /// How many it has.
     pub(crate) count: usize,
+    /// Bytes of an inline uniform block, which has one slot; 0 of any other.
+    bytes: usize,
     /// The index of its first dynamic offset, where it takes any.
     pub(crate) dynamic: Option<usize>,
 }
@@ -56,13 +61,14 @@ impl Layout {
         let (mut bindings, mut slots, mut dynamic) = (BTreeMap::new(), 0, 0);
         let mut samplers = BTreeMap::new();
         for info in sorted {
-            let count = info.descriptor_count as usize;
+            let all = info.descriptor_count as usize;
+            let (count, bytes) = if is_inline(info.descriptor_type) { (all.min(1), all) } else { (all, 0) };
             let is_dynamic = matches!(
                 info.descriptor_type,
                 vk::DescriptorType::STORAGE_BUFFER_DYNAMIC | vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC
             );
             let (kind, dynamic_first) = (info.descriptor_type, is_dynamic.then_some(dynamic));
-            let binding = Binding { kind, first: slots, count, dynamic: dynamic_first };
+            let binding = Binding { kind, first: slots, count, bytes, dynamic: dynamic_first };
             bindings.insert(info.binding, binding);
             let fixed = if has_sampler(kind) { abi::items(info.p_immutable_samplers, count) } else { &[] };
             samplers.extend((slots..).zip(fixed.iter().map(|sampler| abi::share::<Sampler>(*sampler))));
@@ -82,7 +88,18 @@ impl Layout {
         self.binding(binding).map_or(usize::MAX, |binding| binding.first.saturating_add(element as usize))
     }
 
-    /// Its slots as they are before anything is written.
+    /// The slot of each inline uniform block, and its bytes.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (usize, usize)> {
+        let all = self.bindings.values().filter(|binding| is_inline(binding.kind) && binding.count > 0);
+        all.map(|binding| (binding.first, binding.bytes))
+    }
+
+    /// The slot of an inline uniform block; none where the binding is no such.
+    pub(crate) fn block(&self, binding: u32) -> Option<usize> {
+        self.binding(binding).filter(|binding| is_inline(binding.kind)).map(|binding| binding.first)
+    }
+
+    /// Its slots as they are before anything is written, but for inline uniform blocks.
     pub(crate) fn empty(&self) -> Slots {
         let mut slots = vec![None; self.slots];
         for (slot, sampler) in &self.samplers {
@@ -138,8 +155,15 @@ pub(crate) extern "system" fn support(
     abi::quiet("vkGetDescriptorSetLayoutSupport", || {
         let (info, out) = (abi::read(info), abi::filled(out));
         let bindings = abi::items(info.p_bindings, info.binding_count);
-        let count: u64 = bindings.iter().map(|binding| u64::from(binding.descriptor_count)).sum();
-        out.supported = vk::Bool32::from(count <= 1024);
+        let is_block = |binding: &vk::DescriptorSetLayoutBinding<'_>| is_inline(binding.descriptor_type);
+        let descriptors = |binding: &vk::DescriptorSetLayoutBinding<'_>| match is_block(binding) {
+            true => u64::from(binding.descriptor_count.min(1)),
+            false => u64::from(binding.descriptor_count),
+        };
+        let count: u64 = bindings.iter().map(descriptors).sum();
+        let blocks: Vec<_> = bindings.iter().filter(|binding| is_block(binding)).collect();
+        let are_small = blocks.iter().all(|binding| binding.descriptor_count <= MOST);
+        out.supported = vk::Bool32::from(count <= 1024 && are_small && blocks.len() <= BLOCKS as usize);
         for structure in abi::chain(out.p_next) {
             type Variable<'a> = vk::DescriptorSetVariableDescriptorCountLayoutSupport<'a>;
             if let Some(variable) = abi::as_type::<Variable<'_>>(structure) {
@@ -201,5 +225,21 @@ mod tests {
         assert_eq!(layout.binding(7).unwrap().dynamic, Some(1));
         assert_eq!(layout.binding(1).unwrap().dynamic, None);
         assert!(layout.binding(3).is_none());
+    }
+
+    #[test]
+    fn an_inline_uniform_block_has_one_slot_whatever_its_bytes() {
+        let inline = vk::DescriptorType::INLINE_UNIFORM_BLOCK;
+        let layout = Layout::of(&[
+            binding(4, vk::DescriptorType::STORAGE_BUFFER, 2),
+            binding(0, inline, 64),
+            binding(1, inline, 0),
+            binding(9, inline, 8),
+        ]);
+        assert_eq!((layout.empty().len(), layout.slot(4, 1)), (4, 2));
+        assert_eq!(layout.blocks().collect::<Vec<_>>(), [(0, 64), (3, 8)]);
+        assert_eq!([0, 4, 9].map(|number| layout.block(number)), [Some(0), None, Some(3)]);
+        assert!(layout != Layout::of(&[binding(0, inline, 68)]));
+        assert!(Layout::of(&[binding(0, inline, 64)]) != Layout::of(&[binding(0, inline, 68)]), "compatible");
     }
 }

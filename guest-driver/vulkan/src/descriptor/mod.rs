@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   Layout: binding ─▶ first slot, slots       Set: slot ─▶ Range { va, length, … }   a dispatch resolves both when it is recorded
+//!           └▶ inline uniform block: bytes in memory of the set
 //! ```
 
+pub(crate) mod inline;
 pub(crate) mod layout;
 pub(crate) mod pool;
 pub(crate) mod slots;

@@ -9,10 +9,15 @@ use std::sync::PoisonError;
 use ash::vk;
 use ash::vk::Handle;
 
+use super::inline::Block;
 use super::layout::Layout;
 use super::slots::Slots;
+use super::slots::put;
 use crate::abi;
+use crate::abi::Outcome;
 use crate::abi::handle;
+use crate::device::Core;
+use crate::heap::Heap;
 
 /// A set.
 #[derive(Debug)]
@@ -36,6 +41,21 @@ impl Set {
     /// Its slots.
     pub(crate) fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Of a layout, with nothing bound but its inline uniform blocks.
+    fn of(layout: Arc<Layout>, heap: &Heap) -> Outcome<Self> {
+        let mut slots = layout.empty();
+        for (slot, bytes) in layout.blocks() {
+            put(&mut slots, slot, Some(Block::new(heap, bytes)?.range()));
+        }
+        Ok(Self { layout, slots: Mutex::new(slots) })
+    }
+
+    /// The inline uniform block of a binding, if it is one.
+    pub(crate) fn block(&self, binding: u32) -> Option<Arc<Block>> {
+        let slot = self.layout.block(binding)?;
+        self.slots().get(slot)?.as_ref()?.block.clone()
     }
 }
 
@@ -89,7 +109,7 @@ pub(crate) extern "system" fn reset(
 }
 
 pub(crate) extern "system" fn allocate(
-    _device: vk::Device,
+    device: vk::Device,
     info: *const vk::DescriptorSetAllocateInfo<'_>,
     out: *mut vk::DescriptorSet,
 ) -> vk::Result {
@@ -103,10 +123,12 @@ pub(crate) extern "system" fn allocate(
             places.fill(vk::DescriptorSet::null());
             return Err(vk::Result::ERROR_OUT_OF_POOL_MEMORY);
         }
-        for (place, layout) in places.iter_mut().zip(layouts) {
-            let layout = abi::share::<Layout>(*layout);
-            let slots = Mutex::new(layout.empty());
-            abi::give(Set { layout, slots }, place);
+        let heap = &Core::of(device).heap;
+        let made: Outcome<Vec<Set>> =
+            layouts.iter().map(|layout| Set::of(abi::share::<Layout>(*layout), heap)).collect();
+        let made = made.inspect_err(|_| places.fill(vk::DescriptorSet::null()))?;
+        for (place, set) in places.iter_mut().zip(made) {
+            abi::give(set, place);
             sets.insert(place.as_raw());
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::inline::Block;
 use crate::image::sampler::Sampler;
 use crate::image::view::View;
 
@@ -18,6 +19,8 @@ pub(crate) struct Range {
     pub(crate) view: Option<Arc<View>>,
     /// A sampler, alone or beside an image.
     pub(crate) sampler: Option<Arc<Sampler>>,
+    /// The inline uniform block that the range is.
+    pub(crate) block: Option<Arc<Block>>,
 }
 
 /// What the slots of a set hold.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ash::vk;
 
+use super::inline::is_inline;
 use super::layout::Layout;
 use super::layout::PipelineLayout;
 use super::pool::Set;
@@ -17,6 +18,7 @@ use super::update::is_texels;
 use super::update::range;
 use super::update::texel_buffer;
 use crate::abi;
+use crate::abi::Outcome;
 use crate::abi::handle;
 
 /// A template.
@@ -30,6 +32,16 @@ pub(crate) struct Template {
 handle!(Template, vk::DescriptorUpdateTemplate);
 
 impl Template {
+    /// Fills the inline uniform blocks of a set with what lies at `data`.
+    fn fill_blocks(&self, set: &Set, data: *const c_void) -> Outcome {
+        for entry in self.entries.iter().filter(|entry| is_inline(entry.descriptor_type)) {
+            let Some(block) = set.block(entry.dst_binding) else { continue };
+            let bytes = abi::items(data.cast::<u8>().wrapping_add(entry.offset), entry.descriptor_count);
+            block.write(entry.dst_array_element as usize, bytes)?;
+        }
+        Ok(())
+    }
+
     /// Fills `slots` with what lies at `data`.
     pub(crate) fn fill(&self, layout: &Layout, slots: &mut Slots, data: *const c_void) {
         for entry in &self.entries {
@@ -81,8 +93,10 @@ pub(crate) extern "system" fn update(
     template: vk::DescriptorUpdateTemplate,
     data: *const c_void,
 ) {
-    abi::quiet("vkUpdateDescriptorSetWithTemplate", || {
+    let _reported = abi::command("vkUpdateDescriptorSetWithTemplate", || {
         let set = abi::get::<Set>(set);
-        abi::get::<Template>(template).fill(&set.layout, &mut set.slots(), data);
+        let template = abi::get::<Template>(template);
+        template.fill(&set.layout, &mut set.slots(), data);
+        template.fill_blocks(set, data)
     });
 }

@@ -6,6 +6,7 @@ use ash::vk;
 use ash::vk::Handle;
 use campanile_protocol::texels;
 
+use super::inline::written;
 use super::layout::Layout;
 use super::layout::has_sampler;
 use super::pool::Set;
@@ -76,7 +77,7 @@ pub(crate) fn image(
         return None;
     }
     let (va, length, format) = (shown.va, shown.length, shown.format);
-    Some(Range { va, length, format, sampler, view: Some(view) })
+    Some(Range { va, length, format, sampler, view: Some(view), block: None })
 }
 
 /// Carries out a write.
@@ -106,13 +107,22 @@ pub(crate) extern "system" fn update(
     copy_count: u32,
     copies: *const vk::CopyDescriptorSet<'_>,
 ) {
-    abi::quiet("vkUpdateDescriptorSets", || {
+    let _reported = abi::command("vkUpdateDescriptorSets", || {
         for info in abi::items(writes, write_count) {
             let set = abi::get::<Set>(info.dst_set);
-            write(&set.layout, &mut set.slots(), info);
+            if let Some(block) = set.block(info.dst_binding) {
+                block.write(info.dst_array_element as usize, written(info))?;
+            } else {
+                write(&set.layout, &mut set.slots(), info);
+            }
         }
         for copy in abi::items(copies, copy_count) {
             let (from, to) = (abi::get::<Set>(copy.src_set), abi::get::<Set>(copy.dst_set));
+            if let (Some(from), Some(to)) = (from.block(copy.src_binding), to.block(copy.dst_binding)) {
+                let bytes = from.read(copy.src_array_element as usize, copy.descriptor_count as usize);
+                to.write(copy.dst_array_element as usize, &bytes)?;
+                continue;
+            }
             let first = from.layout.slot(copy.src_binding, copy.src_array_element);
             // A set may be copied onto itself.
             let count = copy.descriptor_count as usize;
@@ -124,6 +134,7 @@ pub(crate) extern "system" fn update(
                 put(&mut slots, slot, range.map(|range| copied(to.layout.sampler(slot), range)));
             });
         }
+        Ok(())
     });
 }
 
