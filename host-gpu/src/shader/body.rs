@@ -140,7 +140,7 @@ impl Body<'_, '_> {
                 Op::SelectionMerge | Op::LoopMerge | Op::Branch | Op::Unreachable => {}
                 Op::Undef => {
                     inst.length(3, 3)?;
-                    if self.is_undefined_for_nothing(here) {
+                    if is_undefined_for_nothing(self.symbols, inst) {
                         let id = self.symbols.module.word(inst, 2);
                         let meaning =
                             Id { kind: Kind::Dropped, inst: index, block: NOWHERE, ..Id::default() };
@@ -181,14 +181,6 @@ impl Body<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    /// Whether the instruction is of a type that no value here can have, as pointers and what is without a length: with logical addressing nothing may use
-    /// it then.
-    fn is_undefined_for_nothing(&self, here: Here) -> bool {
-        let ty = self.symbols.module.word(here.inst, 1);
-        let is_any = !matches!(self.symbols.shape(ty), Shape::None | Shape::Void | Shape::Function);
-        is_any && !self.symbols.is_value(ty)
     }
 
     fn check_return(&self, here: Here) -> Result<(), GuardError> {
@@ -368,6 +360,13 @@ impl Body<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Whether `OpUndef` is of a type that no value here can have, as pointers and what is without a length: with logical addressing nothing may use it then.
+fn is_undefined_for_nothing(symbols: &Symbols<'_>, inst: Inst) -> bool {
+    let ty = symbols.module.word(inst, 1);
+    let is_any = !matches!(symbols.shape(ty), Shape::None | Shape::Void | Shape::Function);
+    is_any && !symbols.is_value(ty)
 }
 
 /// What tells a compiler which value is likely, or what holds.

@@ -8,7 +8,6 @@ use std::sync::PoisonError;
 use ash::vk;
 use campanile_protocol::packet::BINDING_ALIGNMENT;
 
-use super::slots::Range;
 use crate::abi;
 use crate::abi::Outcome;
 use crate::heap::Heap;
@@ -52,14 +51,9 @@ impl Block {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a kernel is bound to.
-    pub(crate) fn range(self: &Arc<Self>) -> Range {
-        Range {
-            va: self.va,
-            length: self.bytes().len() as u64,
-            block: Some(Arc::clone(self)),
-            ..Range::default()
-        }
+    /// GPU virtual address of what a kernel is bound to.
+    pub(crate) fn va(&self) -> u64 {
+        self.va
     }
 
     /// Changes the bytes from `at` on, as many of them as there are.

@@ -11,6 +11,7 @@ use ash::vk::Handle;
 
 use super::inline::Block;
 use super::layout::Layout;
+use super::slots::Range;
 use super::slots::Slots;
 use super::slots::put;
 use crate::abi;
@@ -47,7 +48,9 @@ impl Set {
     fn of(layout: Arc<Layout>, heap: &Heap) -> Outcome<Self> {
         let mut slots = layout.empty();
         for (slot, bytes) in layout.blocks() {
-            put(&mut slots, slot, Some(Block::new(heap, bytes)?.range()));
+            let block = Block::new(heap, bytes)?;
+            let (va, length) = (block.va(), bytes as u64);
+            put(&mut slots, slot, Some(Range { va, length, block: Some(block), ..Range::default() }));
         }
         Ok(Self { layout, slots: Mutex::new(slots) })
     }
