@@ -310,8 +310,10 @@ pub(crate) extern "system" fn destroy(
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::Module;
     use super::Use;
     use super::uses;
+    use crate::spirv;
 
     /// Ids of what the modules below have.
     const MAIN: u32 = 1;
@@ -418,6 +420,23 @@ mod tests {
         // Only the second literal's label is there; the words of the first one are no labels.
         let main = function(MAIN, &[instruction(251, &[94, 202, 0, 201, 202, 7, 1, 200]), nowhere, end]);
         assert_eq!(found(&[long, main]), [(0, 4, Some(1))]);
+    }
+
+    #[test]
+    fn a_module_is_read_without_groups_of_decorations_and_without_gaps_between_ids() {
+        let main = function(MAIN, &[chain(OTHER)]);
+        let mut words = spirv::words(&module(&[main]));
+        // Set 6, binding 5 instead.
+        let at = words.iter().position(|word| *word == OTHER).unwrap() - 1;
+        let groups = [instruction(71, &[98, 34, 6]), instruction(71, &[98, 33, 5]), instruction(73, &[98])];
+        let of = instruction(74, &[98, OTHER]);
+        words.splice(at..at + 8, [groups.concat(), of].concat());
+        words[3] = 0x003f_ffff;
+        let bytes: Vec<u8> = spirv::bytes(&words).collect();
+        let module = Module::of(&bytes);
+        let found = uses(&module.bytes, b"main", &BTreeMap::new()).unwrap();
+        assert_eq!(found, [Use { set: 6, binding: 5, slot: 5, count: Some(1) }]);
+        assert!(spirv::words(&module.bytes)[3] < 100);
     }
 
     /// A block that uses a buffer by its label: `PLAIN` in 200, `ARRAY` in any other.

@@ -24,7 +24,7 @@ pub(crate) struct LeftOut {
 
 impl fmt::Display for LeftOut {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "of its images it has Op{:?}, and {}", self.op, self.reason)
+        write!(formatter, "it has Op{:?}, which is not lowered: {}", self.op, self.reason)
     }
 }
 

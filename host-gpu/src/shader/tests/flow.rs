@@ -3,6 +3,7 @@
 use spirv::Op;
 
 use crate::shader::interface::Wish;
+use crate::shader::pass::guard;
 use crate::shader::profile::Profile;
 use crate::shader::tests::assembly::assemble;
 use crate::shader::tests::samples::GRID;
@@ -389,9 +390,30 @@ fn literals_of_a_switch_are_as_wide_as_its_selector() {
     says(&body(&SWITCH.replace("1 %one 2 %two", "1 0 %one 2 0 %two")), "no block of this function");
     let pair = "%l = OpConstantNull %long2";
     says(&long(pair, "", "OpSwitch %l %other 1 %one 2 %two"), "its selector is not one integer");
-    // The text says of an instruction without a result that it defines a long one: what it is counts.
-    let odd = long("%n = OpConstant %ulong 1 0", "OpName %ulong \"x\"", cases);
-    assert!(pass(&odd).is_err());
+}
+
+#[test]
+fn a_selector_that_the_text_calls_long_and_is_not_is_refused() {
+    let cases = "OpSwitch %x %other 1 %one 2 %two 3 %two";
+    let text = body(&SWITCH.replace("OpSwitch %x %other 1 %one 2 %two", cases));
+    let declared = "%ulong = OpTypeInt 64 0\n%float = OpTypeFloat 32";
+    let text = text.replace("OpCapability Shader", "OpCapability Shader\nOpCapability Int64");
+    let text = text.replace("%float = OpTypeFloat 32", declared);
+    // Nothing calls it, so it is left out before anything is judged; it names the type where results have theirs.
+    let odd = format!(
+        "{text}\n%odd = OpFunction %void 0 %f\n%in = OpLabel\nOpStore %ulong %x\nOpReturn\nOpFunctionEnd"
+    );
+    let with_labels = |text: &str| {
+        let mut words = assemble(3, text);
+        let at = words.iter().position(|word| *word == 9 << 16 | Op::Switch as u32).unwrap();
+        // So that it names blocks with literals of two words, too.
+        words[at + 5] = words[at + 4];
+        words
+    };
+    let wish = Wish { profile: &Profile::ALL, entry: None, constants: &[], rename: "main", grid: GRID };
+    assert!(guard(&with_labels(&text), &wish).is_ok());
+    let error = guard(&with_labels(&odd), &wish).unwrap_err().to_string();
+    assert!(error.contains("its selector is not one integer"), "{error}");
 }
 
 #[test]
