@@ -1,4 +1,4 @@
-"""Compute on wgpu-py, or on wgpudawn, which has its interface: sums, a matrix product in workgroup memory, atomics, an indirect dispatch, a texture."""
+"""Compute on wgpu-py, or on wgpudawn, which has its interface: sums, a matrix product in workgroup memory, atomics, an indirect dispatch, textures."""
 
 import importlib
 import sys
@@ -150,3 +150,24 @@ layout = {"buffer": texels, "offset": 0, "bytes_per_row": side * 4, "rows_per_im
 encoder.copy_texture_to_buffer({"texture": texture}, layout, (side, side, 1))
 device.queue.submit([encoder.finish()])
 print("texture", read(texels, np.uint8).astype(int).sum(), [round(float(value), 2) for value in read(sampled, np.float32)[4000:4032]])
+
+# Colours of sRGB: written as they are stored, read as light.
+stored = (np.arange(side * side * 4, dtype=np.uint32) * 7 % 256).astype(np.uint8)
+for form in ("rgba8unorm-srgb", "bgra8unorm-srgb"):
+    colours = device.create_texture(
+        size=(side, side, 1), format=form, usage=wgpu.TextureUsage.COPY_DST | wgpu.TextureUsage.TEXTURE_BINDING
+    )
+    layout = {"offset": 0, "bytes_per_row": side * 4, "rows_per_image": side}
+    device.queue.write_texture({"texture": colours}, stored, layout, (side, side, 1))
+    module = device.create_shader_module(code=passes[1][0])
+    pipeline = device.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main"})
+    resources = [colours.create_view(), sampler, {"buffer": sampled, "offset": 0, "size": sampled.size}]
+    entries = [{"binding": number, "resource": resource} for number, resource in enumerate(resources)]
+    encoder = device.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    compute.set_pipeline(pipeline)
+    compute.set_bind_group(0, device.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries))
+    compute.dispatch_workgroups(side // 8, side // 8)
+    compute.end()
+    device.queue.submit([encoder.finish()])
+    print(form, [round(float(value), 1) for value in read(sampled, np.float32)[4000:4016]])

@@ -247,6 +247,8 @@ static void clears(struct device *device) {
         {VK_FORMAT_R8_UINT, {.uint32 = {9, 0, 0, 0}}, 1, {0x09}},
         {VK_FORMAT_R8G8_SNORM, {{1, -1, 0, 0}}, 2, {0x817f}},
         {VK_FORMAT_A2B10G10R10_UNORM_PACK32, {{1, 0, 1, 0}}, 4, {0x3ff003ff}},
+        {VK_FORMAT_R8G8B8A8_SRGB, {{1, 0.5f, 0.002f, 0}}, 4, {0x0007bcff}},
+        {VK_FORMAT_B8G8R8A8_SRGB, {{1, 0.5f, 0.002f, 1}}, 4, {0xffffbc07}},
     };
     for (size_t i = 0; i < sizeof colours / sizeof *colours; i++) {
         struct image image = image_new(device, VK_IMAGE_VIEW_TYPE_2D, colours[i].format, extent, 2, 2, 0);
@@ -278,6 +280,67 @@ static void clears(struct device *device) {
     }
 }
 
+/* Colours of sRGB are read as the light that they stand for, before any filter, and views of another format show what is stored. */
+static void srgb(struct device *device) {
+    static const unsigned char stored[8] = {0, 10, 11, 64, 128, 188, 255, 128};
+    static const float light[8] = {0, 0.003035f, 0.003347f, 0.051269f, 0.215861f, 0.502886f, 1, 0.215861f};
+    static const VkFormat formats[2][2] = {{VK_FORMAT_R8G8B8A8_SRGB, VK_FORMAT_R8G8B8A8_UNORM},
+                                           {VK_FORMAT_B8G8R8A8_SRGB, VK_FORMAT_B8G8R8A8_UNORM}};
+    VkShaderStageFlags compute = VK_SHADER_STAGE_COMPUTE_BIT;
+    VkDescriptorType both = VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER;
+    const VkDescriptorSetLayoutBinding first[] = {{0, both, 1, compute, NULL}, {1, both, 1, compute, NULL}};
+    const VkDescriptorSetLayoutBinding second[] = {{0, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, compute, NULL}};
+    struct bound bound = bound_new(device, srgb_words, sizeof srgb_words, first, 2, second, 1);
+    VkSamplerCreateInfo info = {VK_STRUCTURE_TYPE_SAMPLER_CREATE_INFO};
+    info.magFilter = info.minFilter = VK_FILTER_LINEAR;
+    info.addressModeU = info.addressModeV = VK_SAMPLER_ADDRESS_MODE_REPEAT;
+    VkSampler sampler;
+    OK(vkCreateSampler(device->device, &info, NULL, &sampler));
+    struct buffer found = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT), from = buffer_new(device, 0);
+    bind_buffer(device, bound.sets[1], 0, found.buffer);
+    for (int kind = 0; kind < 2; kind++) {
+        VkExtent3D extent = {8, 1, 1};
+        struct image image = image_new(device, VK_IMAGE_VIEW_TYPE_2D, formats[kind][0], extent, 1, 1, SAMPLED);
+        VkComponentMapping same = {0};
+        VkImageView as_stored = view_of(device, image.image, VK_IMAGE_VIEW_TYPE_2D, formats[kind][1], same, whole(1, 1));
+        bind_image(device, bound.sets[0], 0, 0, both, image.view, sampler);
+        bind_image(device, bound.sets[0], 1, 0, both, as_stored, sampler);
+        for (uint32_t i = 0; i < 8; i++)
+            from.words[i] = stored[i] | stored[(i + 1) % 8] << 8 | stored[(i + 2) % 8] << 16 | (uint32_t)stored[i] << 24;
+        VkCommandBuffer commands = commands_begin(device);
+        made_general(commands, &image);
+        load(commands, &from, &image, region_of(0, 0, 0, 1, extent));
+        barrier(commands);
+        vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.pipeline);
+        vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.layout, 0, 2, bound.sets, 0, NULL);
+        vkCmdDispatch(commands, 1, 1, 1);
+        barrier(commands);
+        commands_run(device, commands);
+        const float *values = (const float *)found.words;
+        for (uint32_t i = 0; i < 8; i++) {
+            for (uint32_t part = 0; part < 4; part++) {
+                uint32_t at = part == 3 ? i : (i + (kind ? 2 - part : part)) % 8, next = (at + 1) % 8;
+                float plain = stored[at] / 255.0f, beside = stored[next] / 255.0f;
+                float wanted[3] = {part == 3 ? plain : light[at], plain,
+                                   part == 3 ? (plain + beside) / 2 : (light[at] + light[next]) / 2};
+                for (uint32_t way = 0; way < 3; way++) {
+                    float off = values[(i * 4 + way) * 4 + part] - wanted[way];
+                    NEED(off < 0.003f && off > -0.003f);
+                }
+                /* Green of the two texels, twice: the upper row is the lower one. */
+                float off = values[(i * 4 + 3) * 4 + part] - light[(i + 1 + (part == 1 || part == 2)) % 8];
+                NEED(off < 0.003f && off > -0.003f);
+            }
+        }
+        vkDestroyImageView(device->device, as_stored, NULL);
+        image_free(device, &image);
+    }
+    vkDestroySampler(device->device, sampler, NULL);
+    buffer_free(device, &found);
+    buffer_free(device, &from);
+    bound_free(device, &bound);
+}
+
 /* What is told of formats: images can be made of those that are good for something, and their layout is what it is said to be. */
 static void told(struct device *device) {
     VkPhysicalDeviceLimits limits;
@@ -295,7 +358,8 @@ static void told(struct device *device) {
         sampled += !!(good & VK_FORMAT_FEATURE_SAMPLED_IMAGE_BIT);
         storage += !!(good & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT);
         atomic += !!(good & VK_FORMAT_FEATURE_STORAGE_IMAGE_ATOMIC_BIT);
-        NEED(!(good & (VK_FORMAT_FEATURE_COLOR_ATTACHMENT_BIT | VK_FORMAT_FEATURE_BLIT_DST_BIT)));
+        VkFormatFeatureFlags blits = VK_FORMAT_FEATURE_BLIT_SRC_BIT | VK_FORMAT_FEATURE_BLIT_DST_BIT;
+        NEED(!(good & (VK_FORMAT_FEATURE_COLOR_ATTACHMENT_BIT | blits)));
         VkImageFormatProperties most;
         VkImageUsageFlags usage = VK_IMAGE_USAGE_SAMPLED_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT;
         VkResult wanted = good ? VK_SUCCESS : VK_ERROR_FORMAT_NOT_SUPPORTED;
@@ -306,7 +370,7 @@ static void told(struct device *device) {
         RESULT(vkGetPhysicalDeviceImageFormatProperties(device->physical, format, VK_IMAGE_TYPE_2D, VK_IMAGE_TILING_OPTIMAL,
                                                         usage, 0, &most), VK_ERROR_FORMAT_NOT_SUPPORTED);
     }
-    NEED(sampled == 38 && storage == 16 && atomic == 2);
+    NEED(sampled == 43 && storage == 16 && atomic == 2);
     /* What no kernel could be bound to is refused, though each side is within its limit. */
     VkImageCreateInfo info = {VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO};
     info.imageType = VK_IMAGE_TYPE_2D;
@@ -353,6 +417,6 @@ static void beyond(struct device *device) {
 
 int main(int argc, char **argv) {
     static const struct test tests[] = {
-        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"clears", clears}, {"told", told}, {"beyond", beyond}, {NULL, NULL}};
+        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"clears", clears}, {"srgb", srgb}, {"told", told}, {"beyond", beyond}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 0, NULL);
 }

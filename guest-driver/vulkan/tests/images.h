@@ -47,6 +47,8 @@ static struct image image_new(struct device *device, VkImageViewType type, VkFor
     info.imageType = extent.depth > 1 ? VK_IMAGE_TYPE_3D : VK_IMAGE_TYPE_2D;
     if (type == VK_IMAGE_VIEW_TYPE_1D || type == VK_IMAGE_VIEW_TYPE_1D_ARRAY) info.imageType = VK_IMAGE_TYPE_1D;
     if (type == VK_IMAGE_VIEW_TYPE_CUBE) info.flags = VK_IMAGE_CREATE_CUBE_COMPATIBLE_BIT;
+    /* Of sRGB, to be shown also as it is stored. */
+    if (format == VK_FORMAT_R8G8B8A8_SRGB || format == VK_FORMAT_B8G8R8A8_SRGB) info.flags = VK_IMAGE_CREATE_MUTABLE_FORMAT_BIT;
     info.format = format;
     info.extent = extent;
     info.mipLevels = levels;

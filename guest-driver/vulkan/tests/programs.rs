@@ -299,6 +299,11 @@ fn images_are_copied_and_cleared() {
 }
 
 #[test]
+fn colours_of_srgb_are_read_as_light() {
+    run("images", "srgb");
+}
+
+#[test]
 fn images_have_the_formats_and_sizes_that_are_told_and_no_others() {
     run_wild("images", "told");
 }
@@ -310,7 +315,7 @@ fn copies_of_levels_and_layers_that_an_image_has_not_fail_their_command_buffer()
 
 #[test]
 fn images_come_to_the_same_on_the_driver_itself() {
-    for test in ["kernels", "far", "copies", "clears"] {
+    for test in ["kernels", "far", "copies", "clears", "srgb"] {
         run_natively("images", test);
     }
 }

@@ -143,7 +143,7 @@ impl Recording {
         ranges: &[vk::ImageSubresourceRange],
     ) -> Outcome {
         let (surface, va) = contents(image)?;
-        let texel = clear::texel(surface.format, colour).ok_or(vk::Result::ERROR_UNKNOWN)?;
+        let texel = clear::texel(surface.colours, colour).ok_or(vk::Result::ERROR_UNKNOWN)?;
         for range in ranges {
             let part = Part::of(surface, range);
             if !part.is_in(surface) {

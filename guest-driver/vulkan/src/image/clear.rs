@@ -2,6 +2,8 @@
 
 use campanile_protocol::texels::Format;
 
+use super::surface::Colours;
+
 /// How the components of a texel are stored, from the lowest bits on: bits of each.
 enum Stored {
     /// Floats of 0 to 1.
@@ -71,9 +73,18 @@ fn normal(value: f32, least: f32, most: u32) -> u32 {
     ((f64::from(value) * f64::from(most)).round() as i32).cast_unsigned()
 }
 
+/// Light as sRGB encodes it.
+fn encoded(light: f32) -> f32 {
+    if light <= 0.003_130_8 { light * 12.92 } else { light.powf(1.0 / 2.4) * 1.055 - 0.055 }
+}
+
 /// The bytes of a texel of a colour, which is given by the bits of its components.
-pub(crate) fn texel(format: &Format, colour: [u32; 4]) -> Option<Vec<u8>> {
+pub(crate) fn texel(colours: Colours, colour: [u32; 4]) -> Option<Vec<u8>> {
+    let Colours { format, is_srgb } = colours;
     let mut components = colour;
+    if is_srgb {
+        components[..3].iter_mut().for_each(|part| *part = encoded(f32::from_bits(*part)).to_bits());
+    }
     // Of B8G8R8A8, blue comes first.
     if format.code == 44 {
         components.swap(0, 2);
@@ -119,12 +130,17 @@ pub(crate) fn word(texel: &[u8]) -> Option<u32> {
 mod tests {
     use campanile_protocol::texels;
 
+    use super::Colours;
     use super::half;
     use super::texel;
     use super::word;
 
+    fn colours(code: u16) -> Colours {
+        Colours { format: texels::find(code).unwrap(), is_srgb: false }
+    }
+
     fn floats(code: u16, colour: [f32; 4]) -> Vec<u8> {
-        texel(texels::find(code).unwrap(), colour.map(f32::to_bits)).unwrap()
+        texel(colours(code), colour.map(f32::to_bits)).unwrap()
     }
 
     #[test]
@@ -136,11 +152,19 @@ mod tests {
         assert_eq!(floats(83, [1.0, -2.0, 9.0, 9.0]), [0x00, 0x3c, 0x00, 0xc0]);
         assert_eq!(floats(100, [1.5, 9.0, 9.0, 9.0]), 1.5_f32.to_le_bytes());
         assert_eq!(floats(122, [1.0, 0.5, -1.0, 0.0]), (0x3c0_u32 | 0x380 << 11).to_le_bytes());
-        let words = texel(texels::find(41).unwrap(), [1, 2, 3, u32::MAX]).unwrap();
+        let words = texel(colours(41), [1, 2, 3, u32::MAX]).unwrap();
         assert_eq!(words, [1, 2, 3, 255]);
         for format in texels::FORMATS {
-            assert_eq!(texel(format, [0; 4]).unwrap().len(), format.bytes as usize, "{}", format.name);
+            assert_eq!(texel(colours(format.code), [0; 4]).unwrap().len(), format.bytes as usize, "{}", format.name);
         }
+    }
+
+    #[test]
+    fn colours_of_srgb_are_encoded_and_alpha_is_not() {
+        let blue_first = Colours { is_srgb: true, ..colours(44) };
+        let bytes = |colour: [f32; 4]| texel(blue_first, colour.map(f32::to_bits)).unwrap();
+        assert_eq!(bytes([0.002, 0.5, 1.5, 0.5]), [255, 188, 7, 128]);
+        assert_eq!(bytes([-1.0, 0.214_041_14, f32::NAN, 1.0]), [0, 128, 0, 255]);
     }
 
     #[test]

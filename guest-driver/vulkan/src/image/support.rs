@@ -5,7 +5,7 @@ use campanile_protocol::profile;
 use campanile_protocol::profile::Profile;
 use campanile_protocol::texels::Number;
 
-use super::surface;
+use super::surface::Colours;
 use crate::physical::PhysicalDevice;
 
 /// Texels of the largest image of the least sizes that Vulkan allows: a device whose kernels see fewer has no images.
@@ -50,7 +50,9 @@ pub(crate) fn sides(profile: &Profile) -> [u32; 2] {
 /// What images of a format are good for, however they are tiled.
 pub(crate) fn features(physical: &PhysicalDevice, format: vk::Format) -> vk::FormatFeatureFlags2 {
     use vk::FormatFeatureFlags2 as Flag;
-    let Some(known) = surface::format(format).filter(|_| has_images(&physical.profile)) else {
+    let Some(Colours { format: known, is_srgb }) =
+        Colours::of(format).filter(|_| has_images(&physical.profile))
+    else {
         return Flag::empty();
     };
     let mut features = Flag::TRANSFER_SRC | Flag::TRANSFER_DST | Flag::SAMPLED_IMAGE;
@@ -59,11 +61,13 @@ pub(crate) fn features(physical: &PhysicalDevice, format: vk::Format) -> vk::For
             features |= more;
         }
     };
-    let has = |feature| known.is_storage && physical.has(feature);
+    // What kernels write is not encoded.
+    let is_storage = known.is_storage && !is_srgb;
+    let has = |feature| is_storage && physical.has(feature);
     let (reads, writes) =
         (has(profile::FEATURE_READ_WITHOUT_FORMAT), has(profile::FEATURE_WRITE_WITHOUT_FORMAT));
     // Where kernels name no format because texel buffers have none of that name, they need both.
-    add(known.is_storage && (known.image.is_some() || reads && writes), Flag::STORAGE_IMAGE);
+    add(is_storage && (known.image.is_some() || reads && writes), Flag::STORAGE_IMAGE);
     add(known.has_atomics(), Flag::STORAGE_IMAGE_ATOMIC);
     add(known.number == Number::Float, Flag::SAMPLED_IMAGE_FILTER_LINEAR);
     add(reads, Flag::STORAGE_READ_WITHOUT_FORMAT);
@@ -115,7 +119,7 @@ pub(crate) fn properties(
         vk::ImageType::TYPE_2D => (flat, flat, 1),
         _ => (deep, deep, deep),
     };
-    let bytes = surface::format(info.format).map_or(1, |format| u64::from(format.bytes));
+    let bytes = Colours::of(info.format).map_or(1, |colours| u64::from(colours.format.bytes));
     Some(vk::ImageFormatProperties {
         max_extent: vk::Extent3D { width, height, depth },
         max_mip_levels: if is_linear { 1 } else { width.ilog2() + 1 },

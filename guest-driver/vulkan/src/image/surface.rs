@@ -15,12 +15,32 @@ pub(crate) struct Surface {
     extent: [u32; 3],
     pub(crate) levels: u32,
     pub(crate) layers: u32,
-    pub(crate) format: &'static Format,
+    pub(crate) colours: Colours,
 }
 
-/// What is known of a format.
-pub(crate) fn format(format: vk::Format) -> Option<&'static Format> {
-    u16::try_from(format.as_raw()).ok().and_then(texels::find)
+/// What is known of the format of an image: how its texels are stored, and how their numbers are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Colours {
+    /// The format of texel buffers that is stored in the same way.
+    pub(crate) format: &'static Format,
+    /// Whether red, green and blue are of sRGB: kernels read the light that they stand for, and write nothing.
+    pub(crate) is_srgb: bool,
+}
+
+impl Colours {
+    /// Of a format, if images may have it.
+    pub(crate) fn of(format: vk::Format) -> Option<Self> {
+        let linear = match format {
+            vk::Format::R8_SRGB => vk::Format::R8_UNORM,
+            vk::Format::R8G8_SRGB => vk::Format::R8G8_UNORM,
+            vk::Format::R8G8B8A8_SRGB => vk::Format::R8G8B8A8_UNORM,
+            vk::Format::B8G8R8A8_SRGB => vk::Format::B8G8R8A8_UNORM,
+            vk::Format::A8B8G8R8_SRGB_PACK32 => vk::Format::A8B8G8R8_UNORM_PACK32,
+            linear => linear,
+        };
+        let found = u16::try_from(linear.as_raw()).ok().and_then(texels::find)?;
+        Some(Self { format: found, is_srgb: linear != format })
+    }
 }
 
 impl Surface {
@@ -32,9 +52,9 @@ impl Surface {
             extent: [width, height, depth],
             levels: info.mip_levels,
             layers: info.array_layers,
-            format: format(info.format)?,
+            colours: Colours::of(info.format)?,
         };
-        let factors = [width, height, depth, info.array_layers, surface.format.bytes];
+        let factors = [width, height, depth, info.array_layers, surface.colours.format.bytes];
         let bytes = factors.iter().try_fold(2_u64, |all, factor| all.checked_mul(u64::from(*factor)));
         let is_plain = info.samples == vk::SampleCountFlags::TYPE_1 && info.mip_levels <= 32;
         bytes.filter(|bytes| is_plain && *bytes <= MOST).map(|_| surface)
@@ -57,7 +77,7 @@ impl Surface {
 
     /// Bytes of a texel.
     pub(crate) fn texel(&self) -> u64 {
-        u64::from(self.format.bytes)
+        u64::from(self.colours.format.bytes)
     }
 
     /// Bytes of a row.
@@ -132,7 +152,9 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use ash::vk;
+    use campanile_protocol::texels;
 
+    use super::Colours;
     use super::Surface;
 
     fn surface(kind: vk::ImageType, [width, height, depth]: [u32; 3], levels: u32, layers: u32) -> Surface {
@@ -167,6 +189,20 @@ mod tests {
     }
 
     #[test]
+    fn formats_of_srgb_are_stored_as_those_of_the_same_name() {
+        for format in texels::FORMATS {
+            let linear = Colours::of(vk::Format::from_raw(format.code.into())).unwrap();
+            assert_eq!(linear, Colours { format, is_srgb: false });
+        }
+        let all = (0..185).map(vk::Format::from_raw).filter_map(|format| Some((format, Colours::of(format)?)));
+        let of_srgb: Vec<(vk::Format, Colours)> = all.filter(|(_, colours)| colours.is_srgb).collect();
+        for (format, colours) in &of_srgb {
+            assert_eq!(format!("{format:?}").replace("SRGB", "UNORM"), colours.format.name);
+        }
+        assert_eq!(of_srgb.len(), 5);
+    }
+
+    #[test]
     fn what_no_memory_holds_or_is_of_no_known_format_is_none() {
         let mut info = vk::ImageCreateInfo {
             format: vk::Format::R8_UNORM,
@@ -180,7 +216,7 @@ mod tests {
         info.samples = vk::SampleCountFlags::TYPE_4;
         assert!(Surface::of(&info).is_none());
         info.samples = vk::SampleCountFlags::TYPE_1;
-        info.format = vk::Format::R8G8B8A8_SRGB;
+        info.format = vk::Format::E5B9G9R9_UFLOAT_PACK32;
         assert!(Surface::of(&info).is_none());
         info.format = vk::Format::R8_UNORM;
         info.extent = vk::Extent3D { width: u32::MAX, height: u32::MAX, depth: u32::MAX };

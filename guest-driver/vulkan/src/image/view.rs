@@ -1,10 +1,9 @@
 //! Views of images: what a kernel is bound to, and the record that it reads.
 
 use ash::vk;
-use campanile_protocol::texels::Format;
 
 use super::object::Image;
-use super::surface;
+use super::surface::Colours;
 use super::surface::Part;
 use super::surface::Surface;
 use crate::abi;
@@ -12,6 +11,7 @@ use crate::abi::handle;
 use crate::lower::records::LEVELS;
 use crate::lower::records::ONE;
 use crate::lower::records::SAMPLED;
+use crate::lower::records::SRGB;
 use crate::lower::records::VECTOR;
 use crate::lower::records::ZERO;
 
@@ -54,8 +54,9 @@ fn order(components: &vk::ComponentMapping) -> u32 {
 
 impl Shown {
     /// A part of an image at `va`, in a format whose texels are as large as the image's.
-    pub(crate) fn of(surface: &Surface, va: u64, part: Part, format: &Format, order: u32) -> Option<Self> {
-        if format.bytes != surface.format.bytes || !part.is_in(surface) {
+    pub(crate) fn of(surface: &Surface, va: u64, part: Part, colours: Colours, order: u32) -> Option<Self> {
+        let format = colours.format;
+        if u64::from(format.bytes) != surface.texel() || !part.is_in(surface) {
             return None;
         }
         let Part { level, levels, layer, layers } = part;
@@ -67,7 +68,8 @@ impl Shown {
         let texels = |bytes: u64| u32::try_from(bytes / surface.texel()).ok();
         let mask = texels(campanile_protocol::packet::BINDING_ALIGNMENT)?.checked_sub(1)?;
         let mut record = [0; SAMPLED as usize * VECTOR];
-        let (shrink, parts) = (u32::from(surface.is_volume()), format.components());
+        let shrink = u32::from(surface.is_volume());
+        let parts = format.components() | if colours.is_srgb { SRGB } else { 0 };
         let head = [width, height, slices(level), levels, mask, order, shrink, parts];
         record[..head.len()].copy_from_slice(&head);
         for (place, below) in record[head.len()..].iter_mut().zip(0..levels.min(LEVELS)) {
@@ -82,7 +84,7 @@ impl View {
         let shown = || {
             let (surface, va) = abi::get::<Image>(info.image).contents()?;
             let part = Part::of(surface, &info.subresource_range);
-            Shown::of(surface, va, part, surface::format(info.format)?, order(&info.components))
+            Shown::of(surface, va, part, Colours::of(info.format)?, order(&info.components))
         };
         Self { shown: shown() }
     }

@@ -339,12 +339,12 @@ impl Body<'_> {
         let lod = operands.lod.unwrap_or_else(|| self.module.code.uint(0));
         let lod = self.as_word(lod)?;
         let record = self.record(used.handle.image)?;
-        let (index, swizzle) = (self.module.library("index_of_level")?, self.typed(used.shape, "swizzle")?);
+        let (index, shown) = (self.module.library("index_of_level")?, self.typed(used.shape, "shown")?);
         let found = self.inline(|emit| {
             let index = emit.op(Op::FunctionCall, UINT, &[index, record, at, lod]);
             emit.typed(Op::ImageFetch, ty, &[used.id, index])
         });
-        self.write(Op::FunctionCall, &[ty, id, swizzle, record, found]);
+        self.write(Op::FunctionCall, &[ty, id, shown, record, found]);
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //!
 //! A vector is four words. `slices` are layers, or the depth; `mask` rounds the texels of a slice up to where the next one begins;
 //! `shrink` is 1 where levels have fewer slices, as those of 3D images; `order` has a component of the view's swizzle in each byte, and
-//! `parts` says how many the format has.
+//! `parts` says how many the format has, and whether they are of sRGB.
 
 use campanile_protocol::texels;
 use campanile_protocol::texels::Format;
@@ -29,6 +29,9 @@ pub(crate) const LEVELS: u32 = 16;
 /// A component of `order` that is zero, or one; below are those of the texel.
 pub(crate) const ZERO: u32 = 4;
 pub(crate) const ONE: u32 = 5;
+
+/// A bit of `parts`: the first three are not linear, and become so when they are read.
+pub(crate) const SRGB: u32 = 16;
 
 /// What a binding holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

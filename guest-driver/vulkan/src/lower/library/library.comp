@@ -9,6 +9,8 @@ const uint BEYOND = 0xffffffffu;
 const uint LAST_LEVEL = 15u;
 const uint IDENTITY = 0x03020100u;
 const uint CUBE = 4u;
+const uint PARTS = 7u;
+const uint SRGB = 16u;
 
 // Flags of samplers
 const uint LINEAR_NEAR = 1u;
@@ -138,35 +140,47 @@ float there(const uint record, const uint flags, const float lod) {
     return (flags & IN_TEXELS) != 0 ? 0 : clamp(lod, 0, float(max(rows[record].w, 1u) - 1));
 }
 
+// Colours of sRGB as the light that they stand for
+vec4 linear(const uint record, const vec4 texel) {
+    if ((rows[record + 1].w & SRGB) == 0) return texel;
+    vec3 power = pow((texel.rgb + 0.055) / 1.055, vec3(2.4));
+    return vec4(mix(power, texel.rgb / 12.92, lessThanEqual(texel.rgb, vec3(0.04045))), texel.a);
+}
+
 #define BUFFER textureBuffer
 #define TEXEL vec4
 #define PART float
 #define BITS uintBitsToFloat
 #define NAME(name) f_##name
+#define DECODED(record, texel) linear(record, texel)
 #include "typed.glsl"
 #undef BUFFER
 #undef TEXEL
 #undef PART
 #undef BITS
 #undef NAME
+#undef DECODED
 
 #define BUFFER itextureBuffer
 #define TEXEL ivec4
 #define PART int
 #define BITS ivec4
 #define NAME(name) i_##name
+#define DECODED(record, texel) texel
 #include "typed.glsl"
 #undef BUFFER
 #undef TEXEL
 #undef PART
 #undef BITS
 #undef NAME
+#undef DECODED
 
 #define BUFFER utextureBuffer
 #define TEXEL uvec4
 #define PART uint
 #define BITS uvec4
 #define NAME(name) u_##name
+#define DECODED(record, texel) texel
 #include "typed.glsl"
 
 // How much one of eight neighbours counts, `far` from the first; of a cube also for one that is not there, where three faces meet

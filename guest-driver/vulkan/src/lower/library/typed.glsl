@@ -1,5 +1,8 @@
 // Of texels of one type.
 
+// What is stored, as it is read
+TEXEL NAME(stored)(const uint record, const TEXEL texel) { return DECODED(record, texel); }
+
 TEXEL NAME(swizzle)(const uint record, const TEXEL texel) {
     uint order = rows[record + 1].y;
     if (order == IDENTITY) return texel;
@@ -11,9 +14,12 @@ TEXEL NAME(swizzle)(const uint record, const TEXEL texel) {
     return swapped;
 }
 
+// A texel that was fetched, as a view shows it
+TEXEL NAME(shown)(const uint record, const TEXEL texel) { return NAME(swizzle)(record, NAME(stored)(record, texel)); }
+
 // A border has no components that its image has not.
 TEXEL NAME(border)(const uint record, const uint sampled) {
-    uint parts = rows[record + 1].w;
+    uint parts = rows[record + 1].w & PARTS;
     TEXEL colour = BITS(rows[sampled + 1]);
     return TEXEL(colour.x, parts > 1 ? colour.y : PART(0), parts > 2 ? colour.z : PART(0), parts > 3 ? colour.w : PART(1));
 }
@@ -22,7 +28,7 @@ TEXEL NAME(at)(BUFFER image, const uint record, const uint sampled, const uint f
                const uint dimensions, const ivec3 at, const int slice, const uint lod) {
     uint index = tap(record, flags, dimensions, at, slice, lod);
     if (index == BEYOND) return NAME(border)(record, sampled);
-    return texelFetch(image, int(index));
+    return NAME(stored)(record, texelFetch(image, int(index)));
 }
 
 TEXEL NAME(nearest)(BUFFER image, const uint record, const uint sampled, const uint flags,
