@@ -1,5 +1,6 @@
 //! Images: memory, and how texels lie in it.
 
+use std::fmt;
 use std::sync::OnceLock;
 
 use ash::vk;
@@ -33,6 +34,27 @@ pub(crate) struct Image {
 
 handle!(Image, vk::Image);
 
+/// Why an image cannot be made.
+#[derive(Debug, PartialEq, Eq)]
+struct TooLarge {
+    /// Bytes that it would have; none where they cannot be counted.
+    bytes: Option<u64>,
+    /// Bytes that it may have.
+    most: u64,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = self.most;
+        match self.bytes {
+            Some(bytes) => {
+                write!(to, "the image has {bytes} bytes, and {most} are the most of one that kernels see")
+            }
+            None => write!(to, "the image has more bytes than {most}, the most of any"),
+        }
+    }
+}
+
 /// Bytes of an image without contents.
 fn bytes_of(info: &vk::ImageCreateInfo<'_>) -> Option<u64> {
     let vk::Extent3D { width, height, depth } = info.extent;
@@ -42,24 +64,24 @@ fn bytes_of(info: &vk::ImageCreateInfo<'_>) -> Option<u64> {
 }
 
 impl Image {
-    /// None where it would be too large: for memory, or for kernels to be bound to.
-    fn of(info: &vk::ImageCreateInfo<'_>, longest: impl Fn(u64) -> u64) -> Option<Self> {
+    /// An image that is not too large: for memory, or, if kernels see it, for a texel buffer, of which `longest` says the bytes.
+    fn of(info: &vk::ImageCreateInfo<'_>, longest: impl Fn(u64) -> u64) -> Result<Self, TooLarge> {
         let surface = Surface::of(info);
         let bytes = match &surface {
             Some(surface) => surface.bytes(),
-            None => bytes_of(info)?,
+            None => bytes_of(info).ok_or(TooLarge { bytes: None, most: MOST })?,
         };
-        let is_seen = info.usage.intersects(vk::ImageUsageFlags::STORAGE | vk::ImageUsageFlags::SAMPLED);
-        let is_large = |surface: &Surface| surface.bytes() > longest(surface.texel());
-        if is_seen && surface.as_ref().is_some_and(is_large) {
-            return None;
+        let is_seen = info.usage.intersects(support::SEEN);
+        let most = surface.as_ref().filter(|_| is_seen).map_or(MOST, |surface| longest(surface.texel()));
+        if bytes > most {
+            return Err(TooLarge { bytes: Some(bytes), most });
         }
-        Some(Self { bytes, surface, va: OnceLock::new() })
+        Ok(Self { bytes, surface, va: OnceLock::new() })
     }
 
     fn create(device: vk::Device, info: &vk::ImageCreateInfo<'_>) -> Outcome<Self> {
-        Self::of(info, |texel| support::longest(&Device::of(device).profile, texel)).ok_or_else(|| {
-            report!("vkCreateImage: the image is larger than memory, or than kernels may be bound to");
+        Self::of(info, |texel| support::longest(&Device::of(device).profile, texel)).map_err(|error| {
+            report!("vkCreateImage: {error}");
             vk::Result::ERROR_OUT_OF_DEVICE_MEMORY
         })
     }
@@ -128,7 +150,7 @@ pub(crate) extern "system" fn memory_requirements_of(
     abi::quiet("vkGetDeviceImageMemoryRequirements", || {
         // One that could not be made needs more than there is.
         let image = Image::of(abi::read(abi::read(info).p_create_info), |_| MOST);
-        let image = image.unwrap_or(Image { bytes: MOST, surface: None, va: OnceLock::new() });
+        let image = image.unwrap_or_else(|_| Image { bytes: MOST, surface: None, va: OnceLock::new() });
         fill(abi::filled(out), image.requirements());
     });
 }
@@ -216,4 +238,46 @@ pub(crate) extern "system" fn bind2(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use ash::vk;
+
+    use super::Image;
+    use super::MOST;
+    use super::TooLarge;
+
+    fn info(side: u32, usage: vk::ImageUsageFlags) -> vk::ImageCreateInfo<'static> {
+        vk::ImageCreateInfo {
+            image_type: vk::ImageType::TYPE_2D,
+            format: vk::Format::R32G32B32A32_SFLOAT,
+            extent: vk::Extent3D { width: side, height: side, depth: 1 },
+            mip_levels: 1,
+            array_layers: 1,
+            samples: vk::SampleCountFlags::TYPE_1,
+            usage,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn an_image_that_kernels_see_is_no_longer_than_a_texel_buffer() {
+        let most = 64 << 20;
+        let made =
+            |side, usage| Image::of(&info(side, usage), |texel| texel * (4 << 20)).map(|image| image.bytes);
+        for usage in [vk::ImageUsageFlags::STORAGE, vk::ImageUsageFlags::SAMPLED] {
+            assert_eq!(made(2048, usage), Ok(most));
+            let error = made(2049, usage).unwrap_err();
+            assert_eq!(error, TooLarge { bytes: Some((2049 * 2049 * 16_u64).next_multiple_of(256)), most });
+            assert_eq!(
+                error.to_string(),
+                "the image has 67174656 bytes, and 67108864 are the most of one that kernels see"
+            );
+        }
+        // What is only copied is as long as it is.
+        assert_eq!(made(4096, vk::ImageUsageFlags::TRANSFER_DST), Ok(256 << 20));
+        let endless = Image::of(&info(u32::MAX, vk::ImageUsageFlags::TRANSFER_DST), |_| MOST);
+        assert_eq!(endless.map(|_| ()), Err(TooLarge { bytes: None, most: MOST }));
+    }
 }

@@ -14,8 +14,13 @@ const LEAST: u32 = 4096 * 4096;
 const SIDE: u32 = 16384;
 /// Layers of an image.
 pub(crate) const LAYERS: u32 = 256;
-/// What Vulkan says that an image may be as large as.
+/// What Vulkan says that an image may be as large as, though a device need not have one that is.
 const BYTES: u64 = 1 << 31;
+
+/// Usages by which kernels see an image: it is no longer than a texel buffer then.
+pub(crate) const SEEN: vk::ImageUsageFlags = vk::ImageUsageFlags::from_raw(
+    vk::ImageUsageFlags::STORAGE.as_raw() | vk::ImageUsageFlags::SAMPLED.as_raw(),
+);
 
 /// Bytes of the most common texel, by which sides are told; images of larger ones may have fewer.
 const COMMON: u64 = 4;
@@ -125,14 +130,31 @@ pub(crate) fn properties(
         max_mip_levels: if is_linear { 1 } else { width.ilog2() + 1 },
         max_array_layers: if is_linear || is_volume { 1 } else { LAYERS },
         sample_counts: vk::SampleCountFlags::TYPE_1,
-        max_resource_size: (u64::from(physical.profile.texel_elements) * bytes).max(BYTES),
+        max_resource_size: largest(longest(&physical.profile, bytes), info.usage, physical.video_memory()),
     })
+}
+
+/// Bytes of the largest image, where a texel buffer has `longest` at the most, and there are `memory` bytes. Vulkan has no driver say less than
+/// 2 GiB: what is larger than kernels can see then is refused when it is made.
+fn largest(longest: u64, usage: vk::ImageUsageFlags, memory: u64) -> u64 {
+    (if usage.intersects(SEEN) { longest } else { memory }).max(BYTES)
 }
 
 #[cfg(test)]
 mod tests {
+    use ash::vk;
+
+    use super::BYTES;
     use super::LEAST;
+    use super::largest;
     use super::side;
+
+    #[test]
+    fn no_image_is_said_to_be_larger_than_kernels_or_memory_allow_but_for_vulkans_least() {
+        let (seen, copied) = (vk::ImageUsageFlags::SAMPLED, vk::ImageUsageFlags::TRANSFER_SRC);
+        assert_eq!([1, 3, 4].map(|longest| largest(longest << 30, seen, 9 << 30)), [BYTES, 3 << 30, 4 << 30]);
+        assert_eq!([5, 1].map(|memory| largest(1 << 30, copied, memory << 30)), [5 << 30, BYTES]);
+    }
 
     #[test]
     fn an_image_of_the_largest_sides_has_no_more_texels_than_a_kernel_sees() {

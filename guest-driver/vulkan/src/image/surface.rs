@@ -194,7 +194,8 @@ mod tests {
             let linear = Colours::of(vk::Format::from_raw(format.code.into())).unwrap();
             assert_eq!(linear, Colours { format, is_srgb: false });
         }
-        let all = (0..185).map(vk::Format::from_raw).filter_map(|format| Some((format, Colours::of(format)?)));
+        let all =
+            (0..185).map(vk::Format::from_raw).filter_map(|format| Some((format, Colours::of(format)?)));
         let of_srgb: Vec<(vk::Format, Colours)> = all.filter(|(_, colours)| colours.is_srgb).collect();
         for (format, colours) in &of_srgb {
             assert_eq!(format!("{format:?}").replace("SRGB", "UNORM"), colours.format.name);
