@@ -17,9 +17,12 @@ impl PhysicalDevice {
 }
 
 fn core(physical: &PhysicalDevice) -> vk::PhysicalDeviceFeatures {
+    let images = vk::Bool32::from(support::has_images(&physical.profile));
     let mut features = vk::PhysicalDeviceFeatures {
         robust_buffer_access: vk::TRUE,
-        image_cube_array: vk::Bool32::from(support::has_images(&physical.profile)),
+        image_cube_array: images,
+        shader_sampled_image_array_dynamic_indexing: images,
+        shader_storage_image_array_dynamic_indexing: images,
         shader_int16: physical.feature(profile::FEATURE_INT_16),
         shader_int64: physical.feature(profile::FEATURE_INT_64),
         shader_float64: physical.feature(profile::FEATURE_FLOAT_64),

@@ -341,6 +341,114 @@ static void srgb(struct device *device) {
     bound_free(device, &bound);
 }
 
+static void arrays_of(struct device *device, const uint32_t *chosen, const uint32_t *meant) {
+    enum { FROM = 4, COUNTED = 3, WRITTEN = 2 };
+    VkShaderStageFlags compute = VK_SHADER_STAGE_COMPUTE_BIT;
+    VkDescriptorType both = VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER, stored = VK_DESCRIPTOR_TYPE_STORAGE_IMAGE;
+    const VkDescriptorSetLayoutBinding first[] = {
+        {0, both, 3, compute, NULL}, {1, VK_DESCRIPTOR_TYPE_SAMPLED_IMAGE, FROM, compute, NULL},
+        {2, VK_DESCRIPTOR_TYPE_SAMPLER, 2, compute, NULL}, {3, stored, COUNTED, compute, NULL},
+        {4, stored, WRITTEN, compute, NULL}, {5, both, 1, compute, NULL}};
+    const VkDescriptorSetLayoutBinding second[] = {{0, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, compute, NULL}};
+    struct bound bound = bound_new(device, arrays_words, sizeof arrays_words, first, 6, second, 1);
+    struct buffer found = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT), levels = buffer_new(device, 0), out = buffer_new(device, 0);
+    struct image from[FROM], counts[COUNTED], written[WRITTEN], numbers;
+    VkExtent3D line = {4, 1, 1}, three = {4, 3, 1};
+    bind_buffer(device, bound.sets[1], 0, found.buffer);
+    VkCommandBuffer commands = commands_begin(device);
+    VkSampler samplers[2];
+    for (int i = 0; i < 2; i++) {
+        VkSamplerCreateInfo info = {VK_STRUCTURE_TYPE_SAMPLER_CREATE_INFO};
+        info.magFilter = info.minFilter = i ? VK_FILTER_LINEAR : VK_FILTER_NEAREST;
+        OK(vkCreateSampler(device->device, &info, NULL, &samplers[i]));
+        bind_image(device, bound.sets[0], 2, (uint32_t)i, VK_DESCRIPTOR_TYPE_SAMPLER, VK_NULL_HANDLE, samplers[i]);
+    }
+    for (uint32_t i = 0; i < FROM; i++) {
+        VkExtent3D extent = {4, 1 + i, 1};
+        from[i] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R32_SFLOAT, extent, 1, 1, SAMPLED);
+        made_general(commands, &from[i]);
+        for (uint32_t at = 0; at < 4; at++)
+            for (uint32_t row = 0; row <= i; row++) ((float *)levels.words)[i * 16 + row * 4 + at] = (float)(i * 100 + at);
+        load(commands, &levels, &from[i], region_of(i * 64, 0, 0, 1, extent));
+        bind_image(device, bound.sets[0], 1, i, VK_DESCRIPTOR_TYPE_SAMPLED_IMAGE, from[i].view, VK_NULL_HANDLE);
+        if (i < 3) bind_image(device, bound.sets[0], 0, i, both, from[i].view, samplers[1]);
+    }
+    VkClearColorValue value = {{0}};
+    for (uint32_t i = 0; i < COUNTED; i++) {
+        counts[i] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R32_UINT, three, 1, 1, STORAGE);
+        made_general(commands, &counts[i]);
+        value.uint32[0] = 5 + (i == 1);
+        clear(commands, &counts[i], value);
+        bind_image(device, bound.sets[0], 3, i, stored, counts[i].view, VK_NULL_HANDLE);
+    }
+    value.uint32[0] = 0;
+    for (uint32_t i = 0; i < WRITTEN; i++) {
+        written[i] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R8G8B8A8_UNORM, three, 1, 1, STORAGE);
+        made_general(commands, &written[i]);
+        clear(commands, &written[i], value);
+        bind_image(device, bound.sets[0], 4, i, stored, written[i].view, VK_NULL_HANDLE);
+    }
+    numbers = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R32_UINT, line, 1, 1, SAMPLED);
+    made_general(commands, &numbers);
+    value.uint32[0] = 77;
+    clear(commands, &numbers, value);
+    bind_image(device, bound.sets[0], 5, 0, both, numbers.view, samplers[0]);
+    barrier(commands);
+    memcpy(found.words, chosen, 3 * sizeof *chosen);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.pipeline);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.layout, 0, 2, bound.sets, 0, NULL);
+    vkCmdDispatch(commands, 3, 1, 1);
+    barrier(commands);
+    for (uint32_t i = 0; i < WRITTEN; i++) store(commands, &written[i], &out, region_of(i * 48, 0, 0, 1, three));
+    for (uint32_t i = 0; i < COUNTED; i++) store(commands, &counts[i], &out, region_of((WRITTEN + i) * 48, 0, 0, 1, three));
+    barrier(commands);
+    commands_run(device, commands);
+    for (uint32_t group = 0; group < 3; group++) {
+        /* Of three, and of four. */
+        uint32_t which = meant[group], of_four = chosen[group] < FROM ? which : FROM - 1;
+        uint32_t start = which == 1 ? 6 : 5;
+        for (uint32_t i = 0; i < 4; i++) {
+            const float *values = (const float *)found.words + 16 + (group * 4 + i) * 32;
+            uint32_t next = (i + 1) % 4;
+            float base = (float)(which * 100), base_of_four = (float)(of_four * 100);
+            float half = ((float)i + (float)next) / 2, nearest = (float)next;
+            NEED(values[0] == base + half && values[1] == 0 && values[3] == 1);
+            NEED(values[4] == base_of_four + (float)i);
+            NEED(values[8] == base_of_four + (chosen[group] % 2 ? half : nearest));
+            NEED(values[12] == base + (float)i && values[13] == base + (float)next && values[15] == base + (float)i);
+            NEED(values[16] == 4 && values[17] == (float)(of_four + 1) && values[18] == (float)(100 + i));
+            NEED(values[20] == (float)start && values[21] == (float)(start + 10 + i) && values[22] == 4 && values[23] == 3);
+            NEED(values[24] == (float)start && values[25] == 77 && values[26] == (float)start);
+            NEED(out.words[(chosen[group] % 2) * 12 + group * 4 + i] == ((chosen[group] & 0xff) | i << 8 | 0xff000000));
+            NEED(out.words[(1 - chosen[group] % 2) * 12 + group * 4 + i] == 0);
+            const uint32_t *counted = out.words + (WRITTEN + which) * 12;
+            NEED(counted[i] == start + 10 + i && counted[4 + i] == (start == 5 ? 1000 + chosen[group] : 6));
+            NEED(counted[8 + i] == chosen[group]);
+        }
+    }
+    for (int i = 0; i < FROM; i++) image_free(device, &from[i]);
+    for (int i = 0; i < COUNTED; i++) image_free(device, &counts[i]);
+    for (int i = 0; i < WRITTEN; i++) image_free(device, &written[i]);
+    image_free(device, &numbers);
+    for (int i = 0; i < 2; i++) vkDestroySampler(device->device, samplers[i], NULL);
+    buffer_free(device, &found);
+    buffer_free(device, &levels);
+    buffer_free(device, &out);
+    bound_free(device, &bound);
+}
+
+/* An index at run time chooses among the images of an array, for each that is sampled, fetched, read, written and changed. */
+static void arrays(struct device *device) {
+    static const uint32_t all[3] = {2, 0, 1};
+    arrays_of(device, all, all);
+}
+
+/* One beyond the last is the last. */
+static void outside(struct device *device) {
+    static const uint32_t chosen[3] = {0, 255, 1}, meant[3] = {0, 2, 1};
+    arrays_of(device, chosen, meant);
+}
+
 /* What is told of formats: images can be made of those that are good for something, and their layout is what it is said to be. */
 static void told(struct device *device) {
     VkPhysicalDeviceLimits limits;
@@ -417,6 +525,6 @@ static void beyond(struct device *device) {
 
 int main(int argc, char **argv) {
     static const struct test tests[] = {
-        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"clears", clears}, {"srgb", srgb}, {"told", told}, {"beyond", beyond}, {NULL, NULL}};
+        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"clears", clears}, {"srgb", srgb}, {"arrays", arrays}, {"outside", outside}, {"told", told}, {"beyond", beyond}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 0, NULL);
 }

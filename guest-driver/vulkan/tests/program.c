@@ -20,7 +20,11 @@ struct device device_open(uint32_t extension_count, const char *const *extension
     features.timelineSemaphore = features.hostQueryReset = VK_TRUE;
     features.uniformBufferStandardLayout = features.scalarBlockLayout = VK_TRUE;
     VkPhysicalDeviceFeatures core = {0};
+    VkPhysicalDeviceFeatures there;
+    vkGetPhysicalDeviceFeatures(device.physical, &there);
     core.shaderStorageBufferArrayDynamicIndexing = VK_TRUE;
+    core.shaderSampledImageArrayDynamicIndexing = there.shaderSampledImageArrayDynamicIndexing;
+    core.shaderStorageImageArrayDynamicIndexing = there.shaderStorageImageArrayDynamicIndexing;
     /* Features of the extensions that have some. */
     VkPhysicalDevicePrivateDataFeaturesEXT words = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRIVATE_DATA_FEATURES_EXT};
     VkPhysicalDevicePipelineCreationCacheControlFeaturesEXT caches = {

@@ -304,6 +304,12 @@ fn colours_of_srgb_are_read_as_light() {
 }
 
 #[test]
+fn an_index_at_run_time_chooses_among_the_images_of_an_array() {
+    run("images", "arrays");
+    run_wild("images", "outside");
+}
+
+#[test]
 fn images_have_the_formats_and_sizes_that_are_told_and_no_others() {
     run_wild("images", "told");
 }
@@ -315,7 +321,7 @@ fn copies_of_levels_and_layers_that_an_image_has_not_fail_their_command_buffer()
 
 #[test]
 fn images_come_to_the_same_on_the_driver_itself() {
-    for test in ["kernels", "far", "copies", "clears", "srgb"] {
+    for test in ["kernels", "far", "copies", "clears", "srgb", "arrays"] {
         run_natively("images", test);
     }
 }

@@ -16,7 +16,6 @@ use super::handle::Opaque;
 use super::handle::Place;
 use super::module::Module;
 use super::operands::Operands;
-use super::records;
 use super::shape::Dim;
 use super::shape::Shape;
 
@@ -68,7 +67,7 @@ impl Body<'_> {
             {
                 let handle = self.module.handles[from];
                 self.module.handles.insert(*id, handle);
-                if handle.what == Opaque::Sampler {
+                if handle.what == Opaque::Sampler || handle.element.is_some() {
                     self.module.removed.insert(*id);
                 } else {
                     let operands = [&[self.module.mapped(*ty), *id, self.alias_of(*from)], rest].concat();
@@ -98,6 +97,9 @@ impl Body<'_> {
 
     /// Instructions that reach into images, where they are lowered; any others as they are.
     fn access(&mut self, op: Op, instruction: &[u32]) -> Result<(), Refusal> {
+        if self.atomic(op, instruction)? {
+            return Ok(());
+        }
         // Where the image stands: behind the result, if there is one.
         let at = if op == Op::ImageWrite { 1 } else { 3 };
         let found = instruction.get(at).copied().filter(|_| is_of_images(op)).and_then(|id| self.used(id));
@@ -109,18 +111,23 @@ impl Body<'_> {
             (Op::ImageRead, [_, ty, id, _, coordinate, operands @ ..]) => {
                 let kept = Operands::read(operands)?.kept(ImageOperands::MAKE_TEXEL_VISIBLE)?;
                 let index = self.index_of(&used, *coordinate)?;
-                let all = [&[*ty, *id, used.id, index], kept.as_slice()].concat();
-                self.write(op, &all);
+                self.reach(op, Some([*ty, *id]), &used, &[index], &kept)?;
             }
             (Op::ImageWrite, [_, _, coordinate, texel, operands @ ..]) => {
                 let kept = Operands::read(operands)?.kept(ImageOperands::MAKE_TEXEL_AVAILABLE)?;
                 let index = self.index_of(&used, *coordinate)?;
-                let all = [&[used.id, index, *texel], kept.as_slice()].concat();
-                self.write(op, &all);
+                self.reach(op, None, &used, &[index, *texel], &kept)?;
             }
             (Op::ImageTexelPointer, [_, ty, id, _, coordinate, sample]) => {
-                let index = self.index_of(&used, *coordinate)?;
-                self.write(op, &[self.module.mapped(*ty), *id, used.id, index, *sample]);
+                let (index, ty) = (self.index_of(&used, *coordinate)?, self.module.mapped(*ty));
+                match used.handle.element {
+                    // What it points to is named where it is changed.
+                    Some(element) => {
+                        self.module.removed.insert(*id);
+                        self.module.chosen.texels.insert(*id, (element, index, ty));
+                    }
+                    None => self.write(op, &[ty, *id, used.id, index, *sample]),
+                }
             }
             (Op::ImageFetch, [_, ty, id, _, coordinate, operands @ ..]) => {
                 self.fetch([*ty, *id], &used, *coordinate, &Operands::read(operands)?)?;
@@ -217,6 +224,9 @@ impl Body<'_> {
             if handle.is_array || matches!(handle.what, Opaque::Combined(_)) && handle.sampler.is_some() {
                 return Err("an array of images, or one with a sampler beside it, is given to a function");
             }
+            if handle.element.is_some() {
+                return Err("an image that an index chooses is given to a function");
+            }
             if handle.what != Opaque::Sampler {
                 operands.push(handle.pointer.ok_or("an image comes from nowhere")?);
             }
@@ -224,40 +234,6 @@ impl Body<'_> {
             operands.push(self.record(place)?);
         }
         self.write(Op::FunctionCall, &operands);
-        Ok(())
-    }
-
-    /// An element of an array of images or samplers.
-    fn element(&mut self, ty: u32, id: u32, base: u32, index: u32) -> Result<(), Refusal> {
-        let array = self.module.handles[&base];
-        let vectors = match array.what {
-            Opaque::Sampler => records::Kind::Sampler,
-            Opaque::Combined(_) => records::Kind::Combined,
-            Opaque::Image(shape) if shape.is_storage => records::Kind::Storage,
-            Opaque::Image(_) => records::Kind::Sampled,
-        }
-        .vectors();
-        let Some(Place::At(first)) = array.image.or(array.sampler) else {
-            return Err("an array of images is given to a function");
-        };
-        let place = match self.module.constants.get(&index) {
-            Some(index) => Place::At(first.saturating_add(index.saturating_mul(vectors))),
-            None => {
-                let of = self.module.values.get(&index).copied().ok_or("an index is no word")?;
-                Place::Id(self.inline(|emit| {
-                    let (first, vectors) = (emit.code.uint(first), emit.code.uint(vectors));
-                    let index = if of == UINT { index } else { emit.op(Op::Bitcast, UINT, &[index]) };
-                    let rows = emit.op(Op::IMul, UINT, &[index, vectors]);
-                    emit.op(Op::IAdd, UINT, &[first, rows])
-                }))
-            }
-        };
-        self.module.handles.insert(id, Handle::to(array.what, place, Some(id), false));
-        if array.what == Opaque::Sampler {
-            self.module.removed.insert(id);
-        } else {
-            self.write(Op::AccessChain, &[self.module.mapped(ty), id, base, index]);
-        }
         Ok(())
     }
 
@@ -340,22 +316,31 @@ impl Body<'_> {
         let lod = self.as_word(lod)?;
         let record = self.record(used.handle.image)?;
         let (index, shown) = (self.module.library("index_of_level")?, self.typed(used.shape, "shown")?);
-        let found = self.inline(|emit| {
-            let index = emit.op(Op::FunctionCall, UINT, &[index, record, at, lod]);
-            emit.typed(Op::ImageFetch, ty, &[used.id, index])
-        });
+        let index = self.inline(|emit| emit.op(Op::FunctionCall, UINT, &[index, record, at, lod]));
+        let found = self.module.code.id();
+        self.reach(Op::ImageFetch, Some([ty, found]), used, &[index], &[])?;
         self.write(Op::FunctionCall, &[ty, id, shown, record, found]);
         Ok(())
     }
 
     /// The function of the library for texels of an image's type.
-    pub(super) fn typed(&mut self, shape: Shape, name: &str) -> Result<u32, Refusal> {
+    fn typed(&mut self, shape: Shape, name: &str) -> Result<u32, Refusal> {
+        self.module.library(&Self::of_type(shape, name))
+    }
+
+    /// The same of one that is given the image.
+    pub(super) fn typed_for(&mut self, used: &Used, name: &str) -> Result<u32, Refusal> {
+        let array = used.handle.element.map(|element| element.array);
+        self.module.library_over(&Self::of_type(used.shape, name), array)
+    }
+
+    fn of_type(shape: Shape, name: &str) -> String {
         let prefix = match shape.of {
             Scalar::Int => "i",
             Scalar::Uint => "u",
             Scalar::Float | Scalar::Bool => "f",
         };
-        self.module.library(&format!("{prefix}_{name}"))
+        format!("{prefix}_{name}")
     }
 
     /// A scalar as a word without a sign.

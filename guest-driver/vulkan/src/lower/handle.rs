@@ -1,5 +1,6 @@
 //! Images and samplers as instructions name them.
 
+use super::element::Element;
 use super::shape::Shape;
 
 /// What a type holds of images and samplers.
@@ -29,6 +30,8 @@ pub(super) struct Handle {
     pub(super) pointer: Option<u32>,
     /// Whether it is a pointer to an array: indices count in records.
     pub(super) is_array: bool,
+    /// Which one of an array it is, where an index says it at run time: nothing names it then.
+    pub(super) element: Option<Element>,
 }
 
 impl Handle {
@@ -38,6 +41,6 @@ impl Handle {
             Opaque::Sampler => (None, Some(place)),
             Opaque::Image(_) | Opaque::Combined(_) => (Some(place), None),
         };
-        Self { what, image, sampler, pointer, is_array }
+        Self { what, image, sampler, pointer, is_array, element: None }
     }
 }

@@ -7,7 +7,9 @@ use std::sync::LazyLock;
 use ::spirv::Op;
 
 use super::code::Refusal;
+use super::code::UINT;
 use super::code::push;
+use super::element::Array;
 use super::module::Module;
 use crate::spirv;
 use crate::spirv::instructions;
@@ -58,6 +60,29 @@ impl Library {
     }
 }
 
+impl Library {
+    /// Whether a type is one of images, or of pointers to them.
+    fn is_image(&self, ty: u32) -> bool {
+        const IMAGE: u32 = Op::TypeImage as u32;
+        const POINTER: u32 = Op::TypePointer as u32;
+        let Some(declaration) = self.declarations.get(&ty) else { return false };
+        match (declaration.first().map(|first| first & 0xffff), declaration.as_slice()) {
+            (Some(IMAGE), _) => true,
+            (Some(POINTER), [_, _, _, to]) => self.is_image(*to),
+            _ => false,
+        }
+    }
+
+    /// Whether a function is given an image.
+    fn takes_image(&self, function: &[Vec<u32>]) -> bool {
+        const PARAMETER: u32 = Op::FunctionParameter as u32;
+        function.iter().any(|instruction| match instruction.as_slice() {
+            [first, ty, _] => first & 0xffff == PARAMETER && self.is_image(*ty),
+            _ => false,
+        })
+    }
+}
+
 /// The id that a type, constant or variable declares.
 fn declared(op: u32, instruction: &[u32]) -> Option<u32> {
     match op {
@@ -97,22 +122,49 @@ impl Module {
 
     /// The function of the library that is called so.
     pub(super) fn library(&mut self, name: &str) -> Result<u32, Refusal> {
+        self.library_over(name, None)
+    }
+
+    /// The same, over an array of images: where it takes an image, this one takes the index of an element.
+    pub(super) fn library_over(&mut self, name: &str, array: Option<Array>) -> Result<u32, Refusal> {
         let id = LIBRARY.names.get(name).copied().ok_or("the library has no such function")?;
-        Ok(self.take(id))
+        Ok(self.take_over(id, array))
     }
 
     /// What an id of the library is in this module.
     fn take(&mut self, id: u32) -> u32 {
-        if let Some(known) = self.taken.ids.get(&id) {
+        self.take_over(id, None)
+    }
+
+    /// What an id of the library is in functions over an array.
+    fn take_over(&mut self, id: u32, array: Option<Array>) -> u32 {
+        let (declaration, function) = (LIBRARY.declarations.get(&id), LIBRARY.functions.get(&id));
+        // What is declared is one for all, and so is a function that is given no image.
+        let is_own = declaration.is_none() && function.is_none_or(|function| LIBRARY.takes_image(function));
+        let array = array.filter(|_| is_own);
+        let known = match array {
+            Some(array) => self.chosen.taken.get(&(array.variable, id)),
+            None => self.taken.ids.get(&id),
+        };
+        if let Some(known) = known {
             return *known;
         }
-        let own = match (LIBRARY.declarations.get(&id), LIBRARY.functions.get(&id)) {
+        let own = match (declaration, function) {
             (Some(declaration), _) => self.take_declaration(declaration),
-            (None, Some(function)) => return self.take_function(id, function),
-            (None, None) => self.code.id(),
+            _ => self.code.id(),
         };
-        self.taken.ids.insert(id, own);
+        self.note_taken(id, array, own);
+        if let (None, Some(function)) = (declaration, function) {
+            self.take_function(function, array);
+        }
         own
+    }
+
+    fn note_taken(&mut self, id: u32, array: Option<Array>, own: u32) {
+        match array {
+            Some(array) => self.chosen.taken.insert((array.variable, id), own),
+            None => self.taken.ids.insert(id, own),
+        };
     }
 
     fn take_declaration(&mut self, declaration: &[u32]) -> u32 {
@@ -155,18 +207,55 @@ impl Module {
         }
     }
 
-    fn take_function(&mut self, id: u32, function: &[Vec<u32>]) -> u32 {
-        let own = self.code.id();
-        self.taken.ids.insert(id, own);
+    fn take_function(&mut self, function: &[Vec<u32>], array: Option<Array>) {
         let mut words = Vec::new();
         for instruction in function {
             let Some((first, rest)) = instruction.split_first() else { continue };
             let Some(op) = Op::from_u32(first & 0xffff) else { continue };
-            let word = |(at, word): (usize, &u32)| if is_id(op, at) { self.take(*word) } else { *word };
+            if array.is_some_and(|array| self.take_choosing(op, instruction, array, &mut words)) {
+                continue;
+            }
+            let word =
+                |(at, word): (usize, &u32)| if is_id(op, at) { self.take_over(*word, array) } else { *word };
             let operands: Vec<u32> = (1..).zip(rest).map(word).collect();
             push(&mut words, op, &operands);
         }
         self.code.added.extend(words);
-        own
+    }
+
+    /// An instruction that is another one over an array: whether it is.
+    fn take_choosing(&mut self, op: Op, instruction: &[u32], array: Array, words: &mut Vec<u32>) -> bool {
+        let word = self.code.ty(UINT);
+        let own = |module: &mut Self, id: u32| module.take_over(id, Some(array));
+        match (op, instruction) {
+            (Op::Function, [_, result, id, control, ty]) => {
+                let Some([_, _, _, parameters @ ..]) = LIBRARY.declarations.get(ty).map(Vec::as_slice) else {
+                    return false;
+                };
+                let result = own(self, *result);
+                let of = |ty: &u32| if LIBRARY.is_image(*ty) { word } else { own(self, *ty) };
+                let all: Vec<u32> = std::iter::once(result).chain(parameters.iter().map(of)).collect();
+                let ty = self.code.type_of(Op::TypeFunction, &all);
+                let id = own(self, *id);
+                push(words, op, &[result, id, *control, ty]);
+            }
+            (Op::FunctionParameter, [_, ty, id]) if LIBRARY.is_image(*ty) => {
+                let id = own(self, *id);
+                push(words, op, &[word, id]);
+            }
+            // Which one it is stands for the image itself.
+            (Op::Load, [_, ty, id, from]) if LIBRARY.is_image(*ty) => {
+                let from = own(self, *from);
+                self.note_taken(*id, Some(array), from);
+            }
+            (Op::ImageFetch, [_, ty, id, image, at]) => {
+                let [ty, id, image, at] = [*ty, *id, *image, *at].map(|id| own(self, id));
+                let (function, index) = (self.fetching(array, ty), self.code.id());
+                push(words, Op::Bitcast, &[word, index, at]);
+                push(words, Op::FunctionCall, &[ty, id, function, image, index]);
+            }
+            _ => return false,
+        }
+        true
     }
 }

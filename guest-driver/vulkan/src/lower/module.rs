@@ -17,6 +17,7 @@ use super::code::Type;
 use super::code::UINT;
 use super::code::UVEC4;
 use super::code::push;
+use super::element::Chosen;
 use super::handle::Handle;
 use super::handle::Opaque;
 use super::handle::Place;
@@ -45,6 +46,7 @@ pub(super) struct Module {
     /// The variable of the records.
     pub(super) table: u32,
     pub(super) taken: Taken,
+    pub(super) chosen: Chosen,
     /// Type of an image or sampler, by the id that the program gave it.
     pub(super) opaque: HashMap<u32, Opaque>,
     /// Type → the one that stands for it.
@@ -81,6 +83,7 @@ impl Module {
             code,
             table,
             taken: Taken::default(),
+            chosen: Chosen::default(),
             opaque: HashMap::new(),
             types: HashMap::new(),
             numbers: HashMap::new(),
@@ -139,6 +142,8 @@ impl Module {
             Capability::StorageImageExtendedFormats,
             Capability::SampledBuffer,
             Capability::ImageBuffer,
+            Capability::SampledImageArrayDynamicIndexing,
+            Capability::StorageImageArrayDynamicIndexing,
         ];
         let mut added = vec![Capability::SampledBuffer as u32, Capability::ImageBuffer as u32];
         if self.loses_format {
@@ -206,7 +211,7 @@ impl Module {
         match (op, instruction) {
             (Some(Op::TypeInt), [_, _, 32, 0]) => return,
             (
-                Some(op @ (Op::TypeInt | Op::TypeFloat | Op::TypeBool | Op::TypeVector)),
+                Some(op @ (Op::TypeVoid | Op::TypeInt | Op::TypeFloat | Op::TypeBool | Op::TypeVector)),
                 [_, id, operands @ ..],
             ) => self.number(*id, op, operands),
             (Some(Op::Constant), [_, ty, id, value @ ..]) => {

@@ -56,7 +56,7 @@ impl Body<'_> {
             return Err("a level has a least, or taps have offsets of their own");
         }
         let name = if used.shape.of == Scalar::Float { "sample" } else { "only" };
-        let function = self.typed(used.shape, name)?;
+        let function = self.typed_for(used, name)?;
         let at = self.continuous(used.shape, coordinate, is_projected)?;
         let lod = match (operands.lod, operands.grad) {
             (Some(lod), _) => lod,
@@ -81,7 +81,7 @@ impl Body<'_> {
         if operands.offsets.is_some() || operands.lod.is_some() || used.shape.dim == Dim::Cube {
             return Err("taps are gathered of a cube or a level, or have offsets of their own");
         }
-        let function = self.typed(used.shape, "gather")?;
+        let function = self.typed_for(used, "gather")?;
         let at = self.continuous(used.shape, coordinate, false)?;
         let part = self.as_word(part)?;
         let [pointer, image, sampler, dimensions] = self.sources(used)?;
@@ -91,9 +91,12 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// The texel buffer, the records of image and sampler, and the dimensions, as functions of the library take them.
+    /// The texel buffer, or which one of an array it is, the records of image and sampler, and the dimensions, as functions of the library take them.
     fn sources(&mut self, used: &Used) -> Result<[u32; 4], Refusal> {
-        let pointer = used.handle.pointer.ok_or("an image that is sampled is no variable")?;
+        let pointer = match used.handle.element {
+            Some(element) => element.index,
+            None => used.handle.pointer.ok_or("an image that is sampled is no variable")?,
+        };
         let image = self.record(used.handle.image)?;
         let sampler = match (used.handle.sampler, used.handle.image) {
             (Some(place), _) => self.record(Some(place))?,

@@ -396,3 +396,30 @@ fn the_library_is_what_its_sources_compile_to() {
     assert!(status.success());
     assert!(std::fs::read(file).unwrap() == std::fs::read(library().join("library.spv")).unwrap());
 }
+
+#[test]
+fn an_index_at_run_time_calls_functions_that_choose_among_constants() {
+    let (words, _) = lower(&shader("arrays"));
+    let constants: Vec<u32> = instructions(&words)
+        .filter(|(op, _)| *op == Op::Constant as u32)
+        .map(|(_, words)| words[2])
+        .collect();
+    let variables: HashMap<u32, u32> = instructions(&words)
+        .filter(|(op, it)| *op == Op::Variable as u32 && it[3] == 0)
+        .map(|(_, it)| (it[2], it[1]))
+        .collect();
+    let chains = instructions(&words)
+        .filter(|(op, it)| *op == Op::AccessChain as u32 && variables.contains_key(&it[3]));
+    let indices: Vec<u32> = chains.map(|(_, it)| it[4]).collect();
+    assert!(indices.len() > 20 && indices.iter().all(|index| constants.contains(index)), "{indices:?}");
+    // One for each element that an access chooses among, and a fetch of what the kernel names itself.
+    assert_eq!(count(&words, Op::AtomicIAdd), 3);
+    assert_eq!(count(&words, Op::AtomicExchange), 3);
+    assert_eq!(count(&words, Op::ImageWrite), 2);
+    assert_eq!(count(&words, Op::ImageFetch), 3 + 4 + 1 + 1);
+    // Two arrays are sampled and one is gathered from, by a loop each, however many images it has; swizzles have one by type.
+    assert_eq!(count(&words, Op::LoopMerge), 3 + 2);
+    let dropped = [29, 31];
+    let of = |(op, it): (u32, &[u32])| op == Op::Capability as u32 && dropped.contains(&it[1]);
+    assert!(!instructions(&words).any(of));
+}

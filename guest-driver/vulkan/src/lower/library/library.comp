@@ -24,6 +24,9 @@ uvec3 extent(const uint record, const uint lod) {
     return max(uvec3(sides.x >> level, sides.y >> level, sides.z >> level * rows[record + 1].z), uvec3(1));
 }
 
+// An index of an array that has as many elements
+uint within(const uint at, const uint count) { return min(at, count - 1); }
+
 uint levels(const uint record) { return rows[record].w; }
 
 // Of a texel at `at`, of which there is one, with slices of these sides
