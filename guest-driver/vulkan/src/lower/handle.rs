@@ -1,6 +1,6 @@
 //! Images and samplers as instructions name them.
 
-use super::element::Element;
+use super::array::Element;
 use super::shape::Shape;
 
 /// What a type holds of images and samplers.

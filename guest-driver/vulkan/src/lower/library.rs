@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 
 use ::spirv::Op;
 
+use super::array::Array;
 use super::code::Refusal;
 use super::code::UINT;
 use super::code::push;
-use super::element::Array;
 use super::module::Module;
 use crate::spirv;
 use crate::spirv::instructions;

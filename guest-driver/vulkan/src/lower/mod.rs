@@ -13,6 +13,7 @@
 //! A module without images stays as it is. Of an instruction that cannot be lowered nothing is left, nor of the entry points that reach it (`functions`);
 //! a module of which a declaration cannot be stays as it is, and the host refuses its entry points with images.
 
+mod array;
 mod body;
 mod code;
 mod element;

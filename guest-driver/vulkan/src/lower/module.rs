@@ -10,6 +10,7 @@ use ::spirv::Op;
 use ::spirv::StorageClass;
 use campanile_protocol::texels::Number;
 
+use super::array::Chosen;
 use super::code::Code;
 use super::code::Refusal;
 use super::code::Scalar;
@@ -17,7 +18,6 @@ use super::code::Type;
 use super::code::UINT;
 use super::code::UVEC4;
 use super::code::push;
-use super::element::Chosen;
 use super::handle::Handle;
 use super::handle::Opaque;
 use super::handle::Place;
