@@ -1,5 +1,5 @@
 //! Vulkan programs in C, on Vulkan's own loader, on a daemon of their own: `compute.c`, `sync.c`, `extensions.c`, `errors.c`, `claims.c`,
-//! `memory.c`, `texels.c`, `images.c`, `sampling.c`, a test each for what their first argument names.
+//! `memory.c`, `texels.c`, `images.c`, `sampling.c`, `speed.c`, a test each for what their first argument names.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../../c/tests/built/mod.rs"]
@@ -295,7 +295,15 @@ fn kernels_read_and_write_images_of_all_kinds() {
 #[test]
 fn images_are_copied_and_cleared() {
     run("images", "copies");
+    run("images", "rows");
     run("images", "clears");
+}
+
+#[test]
+fn what_is_measured_of_images_is_right() {
+    for test in ["wide", "narrow"] {
+        run_on(&["--tdr-timeout", "5000"], "speed", test, &[VALIDATION]);
+    }
 }
 
 #[test]
@@ -305,8 +313,9 @@ fn colours_of_srgb_are_read_as_light() {
 
 #[test]
 fn an_index_at_run_time_chooses_among_the_images_of_an_array() {
-    run("images", "arrays");
-    run_wild("images", "outside");
+    let patient = &["--tdr-timeout", "5000"];
+    run_on(patient, "images", "arrays", &[VALIDATION]);
+    run_on(patient, "images", "outside", &[]);
 }
 
 #[test]
@@ -321,7 +330,7 @@ fn copies_of_levels_and_layers_that_an_image_has_not_fail_their_command_buffer()
 
 #[test]
 fn images_come_to_the_same_on_the_driver_itself() {
-    for test in ["kernels", "far", "copies", "clears", "srgb", "arrays"] {
+    for test in ["kernels", "far", "copies", "rows", "clears", "srgb", "arrays"] {
         run_natively("images", test);
     }
 }
