@@ -108,10 +108,11 @@ fn bring_up(
                 return Ok(Ok(Outcome::CameUp(CameUp { device, is_cpu, tracker, _engine: engine })));
             }
             Ok(Some(Response::Allocated { passport })) => {
-                let descriptor = engine.take_allocated();
-                return Ok(descriptor
-                    .map(|descriptor| Outcome::Allocated(DeviceLocal::new(descriptor, passport)))
-                    .ok_or_else(|| "memory was allocated, and did not come".to_owned()));
+                let Some(descriptor) = engine.take_allocated() else {
+                    return Ok(Err("memory was allocated, and did not come".to_owned()));
+                };
+                let local = DeviceLocal::new(descriptor, passport);
+                return Ok(local.objection().map_or(Ok(Outcome::Allocated(local)), Err));
             }
             Ok(Some(Response::Refused { reason })) => return Ok(Err(reason)),
             Ok(_) => {}

@@ -164,6 +164,9 @@ impl Succession {
         let missing = || HostError::Upgrade(format!("vGPU {vgpu}: a descriptor is missing: local memory"));
         let descriptor = files.pop_front().ok_or_else(missing)?;
         let local = DeviceLocal::handed(descriptor, Passport { length, type_index, uuids }, is_new);
+        if let Some(why) = local.objection() {
+            return Err(HostError::Upgrade(format!("vGPU {vgpu}: local memory: {why}")));
+        }
         self.inheritance.add_local(vgpu, local);
         Ok(())
     }

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::memory::local::Passport;
+use rustix::fs::FileType;
 
 use super::ranges::Ranges;
 
@@ -39,6 +40,15 @@ impl DeviceLocal {
         let this = Self::new(descriptor, passport);
         this.is_new.store(is_new, Ordering::Release);
         this
+    }
+
+    /// Why it cannot be what was promised: a file that ends before. A driver's descriptor that is no file tells no length.
+    pub fn objection(&self) -> Option<String> {
+        let stat = rustix::fs::fstat(&self.descriptor).ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let (bytes, promised) = (u64::try_from(stat.st_size).ok()?, self.passport.length);
+        let is_short = is_file && bytes < promised;
+        is_short.then(|| format!("its file has {bytes} bytes, and {promised} were promised"))
     }
 
     /// The descriptor, for engines.
@@ -81,6 +91,19 @@ mod tests {
     use campanile_host_gpu::memory::vram::create_memfd;
 
     use super::*;
+
+    #[test]
+    fn a_file_that_ends_before_what_was_promised_is_no_local_memory_and_what_is_no_file_may_be() {
+        let of = |descriptor: OwnedFd, length| {
+            DeviceLocal::new(descriptor, Passport { length, ..Passport::default() }).objection()
+        };
+        let file = || create_memfd("opaque", 0x4000).unwrap().into();
+        assert_eq!(of(file(), 0x4000), None);
+        let why = of(file(), 0x4001).unwrap();
+        assert_eq!(why, "its file has 16384 bytes, and 16385 were promised");
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(of(socket.into(), 0x4000), None);
+    }
 
     #[test]
     fn memory_that_another_daemon_had_is_zero_for_a_session_only_where_none_has_had_it() {
