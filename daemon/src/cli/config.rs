@@ -15,6 +15,7 @@ use crate::config::fault::Place;
 use crate::confine::identity::Identity;
 use crate::host::check::objections;
 use crate::host::options::HostOptions;
+use crate::migration::channel::address::Peer;
 use crate::operator::http::address::Address;
 
 /// Runs it.
@@ -85,6 +86,10 @@ fn check(file: &Path) -> anyhow::Result<(HostOptions, Vec<Fault>)> {
     let folder =
         |path: &Path| path.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
     let sockets = options.vgpus.iter().map(|vgpu| (Some(vgpu.name.as_str()), "socket", folder(&vgpu.socket)));
+    let peers = options.vgpus.iter().filter_map(|vgpu| match &vgpu.migrate_listen {
+        Some(Peer::Unix(path)) => Some((Some(vgpu.name.as_str()), "migrate-listen", folder(path))),
+        Some(Peer::Tcp(_) | Peer::Tls(_)) | None => None,
+    });
     // The state directory is made.
     let others = [
         ("control", options.control.as_deref()),
@@ -98,7 +103,7 @@ fn check(file: &Path) -> anyhow::Result<(HostOptions, Vec<Fault>)> {
         ),
     ];
     let others = others.map(|(option, path)| (None, option, path.and_then(folder)));
-    let absent = sockets.chain(others).filter_map(|(vgpu, option, folder)| {
+    let absent = sockets.chain(peers).chain(others).filter_map(|(vgpu, option, folder)| {
         let folder = folder.filter(|folder| !folder.is_dir())?;
         let text = format!("{option}: {} is no folder yet; the daemon does not make it", folder.display());
         Some(Fault::new(place(vgpu, option), &text))

@@ -20,6 +20,7 @@ use crate::host::options::HostOptions;
 use crate::host::options::Listening;
 use crate::host::options::Scheduling;
 use crate::host::options::VgpuOptions;
+use crate::migration::channel::address::Peer;
 use crate::migration::settings::Settings;
 use crate::operator::socket::Answered;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
@@ -113,6 +114,12 @@ pub fn serve_options(configured: &Configured) -> anyhow::Result<HostOptions> {
     let options = configured.at("vulkan-driver", host_options(vgpus(configured), &arguments.engine))?;
     let migration = arguments.migration.settings(options.state_dir.as_deref());
     let migration = configured.at("migrate-cert", migration)?;
+    if let Some(vgpu) = options.vgpus.iter().find(|vgpu| matches!(vgpu.migrate_listen, Some(Peer::Tls(_))))
+        && migration.identity.is_none()
+    {
+        let text = "migrate-listen=tls:… needs --migrate-cert, --migrate-key and --migrate-ca";
+        configured.at("migrate-cert", Err(anyhow::anyhow!("vGPU {}: {text}", vgpu.name)))?;
+    }
     let users: Result<_, String> = arguments.control_user.iter().map(|name| find_user(name)).collect();
     let users = users.map_err(|why| anyhow::anyhow!("control-user: {why}"));
     let users = Answered::Users(configured.at("control-user", users)?);

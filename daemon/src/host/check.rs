@@ -15,6 +15,7 @@ use super::options::FrontOptions;
 use super::options::HostOptions;
 use super::options::Listening;
 use super::options::VgpuOptions;
+use super::tracking::TrackingChoice;
 use crate::frontend::fs::state::FsOptions;
 use crate::migration::channel::address::Peer;
 use crate::migration::channel::peer_name::PeerName;
@@ -85,6 +86,13 @@ pub fn objections(options: &HostOptions) -> Vec<Objection> {
             if other.name == vgpu.name {
                 object("name", NAME_TAKEN.to_owned());
             }
+            if let (Some(Peer::Tcp(at) | Peer::Tls(at)), Some(Peer::Tcp(taken) | Peer::Tls(taken))) =
+                (&vgpu.migrate_listen, &other.migrate_listen)
+                && at == taken
+                && !at.ends_with(":0")
+            {
+                object("migrate-listen", format!("migrate-listen {at} is that of vGPU {}, too", other.name));
+            }
         }
     }
     all.extend(sockets(options));
@@ -120,8 +128,15 @@ fn of_vgpu(options: &HostOptions, vgpu: &VgpuOptions, object: &mut impl FnMut(&'
         )
     };
     if let Some(peer) = vgpu.migrate_from.iter().find(|peer| !provable(peer)) {
-        let text = format!("migrate-from={peer}: only --migrate-listen tls:… proves names, and unix:… users");
+        let text = format!(
+            "migrate-from={peer}: of what listens (--migrate-listen, with --workers its own migrate-listen) only tls:… proves names, \
+             and unix:… users"
+        );
         object("migrate-from", text);
+    }
+    if vgpu.migrate_listen.is_some() && options.tracking == TrackingChoice::Fixed(Method::Off) {
+        let text = "migrate-listen needs dirty tracking, and --dirty-tracking says off";
+        object("migrate-listen", text.to_owned());
     }
     if vgpu.migrate_listen.is_some() && options.listening != Listening::Each {
         let text = "migrate-listen is for vGPUs with a process each (--workers); --migrate-listen is for all of this one";
@@ -269,6 +284,7 @@ mod tests {
     use super::HostOptions;
     use super::Listening;
     use super::Peer;
+    use super::TrackingChoice;
     use super::VgpuOptions;
     use super::check;
     use super::objections;
@@ -334,6 +350,20 @@ mod tests {
         }
         let both = [vgpu("a", "unix:/run/a.peer"), vgpu("b", "unix:/run/a.peer")];
         assert_eq!(outcome(both, Listening::Each), [of("b")]);
+        for (at, is_taken) in [("tcp:0.0.0.0:7", true), ("tls:0.0.0.0:7", true), ("tcp:0.0.0.0:0", false)] {
+            let found = outcome([vgpu("a", "tcp:0.0.0.0:7"), vgpu("b", at)], Listening::Each);
+            assert_eq!(found, if is_taken { vec![of("b")] } else { vec![] }, "{at}");
+        }
+        let [a, b] = [vgpu("a", "tcp:0.0.0.0:0"), vgpu("b", "tcp:0.0.0.0:0")];
+        assert_eq!(outcome([a, b], Listening::Each), []);
+        let program = Program::new(PathBuf::new(), Vec::new());
+        let untracked = HostOptions {
+            listening: Listening::Each,
+            tracking: TrackingChoice::Fixed(Method::Off),
+            ..HostOptions::new(two().into(), program)
+        };
+        let untracked = objections(&untracked).into_iter().map(|found| (found.vgpu, found.option));
+        assert_eq!(untracked.collect::<Vec<_>>(), [of("a"), of("b")]);
         let [mut named, other] = two();
         named.migrate_from = vec!["uid:7".parse().unwrap()];
         assert_eq!(outcome([named.clone(), other.clone()], Listening::Each), []);

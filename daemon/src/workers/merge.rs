@@ -57,6 +57,25 @@ pub fn lists(answers: &[Answered], fields: &[&str]) -> Map<String, Value> {
     fields.iter().map(|field| ((*field).to_owned(), of(field))).collect()
 }
 
+/// What is on its way to each, of its own vGPU; null where none listens.
+pub fn arrivals(answers: &[Answered]) -> Value {
+    let listens = |answered: &Answered| {
+        let arrivals = answered.outcome.as_ref().ok()?.get("arrivals")?;
+        let outcome = Ok(arrivals.is_object().then(|| arrivals.clone())?);
+        Some(Answered { vgpu: answered.vgpu.clone(), outcome })
+    };
+    let all: Vec<Answered> = answers.iter().filter_map(listens).collect();
+    if all.is_empty() {
+        return Value::Null;
+    }
+    let mut merged = lists(&all, &["bundles"]);
+    for field in ["log_lines_left_out", "failed_lines"] {
+        let sum: u64 = all.iter().map(|answered| answered.number(field)).fold(0, u64::saturating_add);
+        merged.insert(field.to_owned(), sum.into());
+    }
+    Value::Object(merged)
+}
+
 /// What came of each, by its vGPU.
 pub fn by_vgpu(answers: Vec<Answered>) -> Value {
     let of = |answered: Answered| {
@@ -120,6 +139,7 @@ mod tests {
     use serde_json::json;
 
     use super::Answered;
+    use super::arrivals;
     use super::by_vgpu;
     use super::changes;
     use super::has_let_go;
@@ -182,6 +202,22 @@ mod tests {
         ]);
         let expected = json!({ "a": { "reset": 1 }, "b": { "reset": 2 }, "c": { "error": "it is stopped" } });
         assert_eq!(by_vgpu(all), expected);
+    }
+
+    #[test]
+    fn what_is_on_its_way_to_workers_is_that_of_their_own_vgpus() {
+        let of = |vgpus: &[&str], failed: u64| {
+            let bundles: Vec<Value> = vgpus.iter().map(|vgpu| json!({ "vgpu": vgpu })).collect();
+            Ok(
+                json!({ "arrivals": { "listens": "unix:/p", "bundles": bundles, "log_lines_left_out": 1, "failed_lines": failed } }),
+            )
+        };
+        let none = || ("c", Ok(json!({ "arrivals": null })));
+        let all =
+            answers(vec![("a", of(&["a", "b"], 2)), ("b", of(&["b"], u64::MAX)), none(), ("d", Err("x"))]);
+        let expected = json!({ "bundles": [{ "vgpu": "a" }, { "vgpu": "b" }], "log_lines_left_out": 2, "failed_lines": u64::MAX });
+        assert_eq!(arrivals(&all), expected);
+        assert_eq!(arrivals(&answers(vec![none()])), Value::Null);
     }
 
     #[test]

@@ -311,8 +311,9 @@ impl Console for Switchboard {
         match verb {
             Verb::Status => self.status(),
             Verb::Migration => {
-                let merged = merge::lists(&self.look(verb), &["departures"]);
-                Ok(json!({ "departures": merged["departures"], "arrivals": null }))
+                let answers = self.look(verb);
+                let merged = merge::lists(&answers, &["departures"]);
+                Ok(json!({ "departures": merged["departures"], "arrivals": merge::arrivals(&answers) }))
             }
             Verb::Trace { .. } => {
                 let now = clock::nanoseconds(clock::monotonic());

@@ -49,21 +49,31 @@ fn a_worker_takes_its_vgpu_at_an_address_of_its_own_and_so_does_the_next_one() {
     assert_eq!(&seen, b"what is taken along");
     assert_eq!(takers.served.ask(&["migration"])["departures"].as_array().unwrap().len(), 2);
 
+    let arrivals = takers.served.ask(&["migration"])["arrivals"].clone();
+    assert!(arrivals["bundles"].is_array() && arrivals["failed_lines"] == 0, "{arrivals}");
+
     // That address is of no other vGPU.
     let other = connect(&bringers.served, "a");
     let stays = Device::open(other.open("test").unwrap()).unwrap();
     let refused = go(&other, &takers, "a").unwrap_err().to_string();
     fill(&stays, 3, true).unwrap();
     let said = text(&bringers.served.ctl(&["migration"]).stdout);
-    assert!(said.contains("there is no vGPU") && said.contains("here"), "{refused}; {said}");
+    assert!(said.contains("there is no vGPU \"a\" here"), "{refused}; {said}");
 }
 
 #[test]
 fn an_address_of_a_vgpu_needs_a_process_of_its_own() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
-    command.args(["serve", "--vgpu", "name=a,socket=/a,vram=64M,migrate-listen=unix:/p"]);
-    let output = command.output().unwrap();
-    assert!(!output.status.success());
-    let said = text(&output.stderr);
-    assert!(said.contains("vGPU a: migrate-listen is for vGPUs with a process each"), "{said}");
+    for (more, why) in [
+        (&["migrate-listen=unix:/p"][..], "vGPU a: migrate-listen is for vGPUs with a process each"),
+        (
+            &["migrate-listen=tls:0.0.0.0:0", "--workers", "/w"],
+            "vGPU a: migrate-listen=tls:… needs --migrate-cert",
+        ),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+        command.args(["serve", "--vgpu", &format!("name=a,socket=/a,vram=64M,{}", more[0])]).args(&more[1..]);
+        let output = command.output().unwrap();
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{said}");
+    }
 }

@@ -9,11 +9,14 @@ use crate::debug;
 use crate::spirv;
 use crate::spirv::Long;
 
+/// So many ids for each word of a module are no gaps to speak of.
+const IDS_PER_WORD: usize = 4;
+
 /// A module with its ids counted anew, where it needs that and all its instructions are known. Without what is there for debuggers: not all of that is.
 pub(crate) fn counted(words: &[u32]) -> Option<Vec<u32>> {
     let bound = *words.get(3)?;
-    // What has no more of them than words leaves no gaps to speak of: an instruction that defines one has three words, mostly.
-    if usize::try_from(bound).ok()? <= words.len() {
+    // The host takes as many.
+    if usize::try_from(bound).ok()? <= IDS_PER_WORD.saturating_mul(words.len()) {
         return None;
     }
     let mut words = spirv::words(&debug::stripped(&spirv::bytes(words).collect::<Vec<u8>>()));
@@ -147,6 +150,8 @@ fn ids(op: Op, instruction: &[u32], long: &Long) -> Option<Vec<usize>> {
             | 400
             | 5630
             | 5631
+            | 5614
+            | 5615
             | 6035 => some(length),
             _ => return None,
         },
@@ -277,8 +282,8 @@ mod tests {
     #[test]
     fn modules_without_gaps_and_those_that_are_not_understood_stay_as_they_are() {
         let plain = [&[17, 1][..], &[19, 1], &[33, 2, 1]];
-        assert_eq!(counted(&module(&plain, 12)), None, "a bound of as many as there are words");
-        assert_eq!(counted(&module(&plain, 13)).unwrap()[3], 3);
+        assert_eq!(counted(&module(&plain, 48)), None, "a bound that the host takes of twelve words");
+        assert_eq!(counted(&module(&plain, 49)).unwrap()[3], 3);
         for odd in [&[9999, 1, 2][..], &[61, 1, 2, 3, 0x40], &[19, 0], &[19, 5000], &[52, 1, 2, 9999]] {
             assert_eq!(counted(&module(&[odd], 5000)), None, "{odd:?}");
         }

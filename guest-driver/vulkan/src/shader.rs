@@ -21,6 +21,7 @@ use crate::ids;
 use crate::lower::functions::LeftOut;
 use crate::lower::records::Images;
 use crate::lower::write::Lowered;
+use crate::lower::write::has_images;
 use crate::lower::write::lowered;
 use crate::numbers;
 use crate::numbers::Names;
@@ -50,11 +51,11 @@ impl Module {
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let small = if bytes.len() > DEBUGGED { debug::stripped(bytes).into() } else { Cow::Borrowed(bytes) };
         let (bytes, names) = numbers::carried(&plain(small));
-        let lower = |bytes: &[u8]| lowered(&spirv::words(bytes));
-        let found = match lower(&bytes) {
+        let found = if has_images(&spirv::words(&bytes)) {
             // What is there for debuggers may speak of what is there no more.
-            Ok(Some(_)) => lower(&debug::stripped(&bytes)),
-            found => found,
+            lowered(&spirv::words(&debug::stripped(&bytes)))
+        } else {
+            Ok(None)
         };
         match found {
             Ok(Some(Lowered { words, images, left_out })) => {

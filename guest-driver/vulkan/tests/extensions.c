@@ -240,13 +240,13 @@ static void inlined(struct device *device) {
     VkDescriptorUpdateTemplate template;
     OK(vkCreateDescriptorUpdateTemplate(device->device, &template_info, NULL, &template));
     vkUpdateDescriptorSetWithTemplate(device->device, sets[0], template, values);
-    /* The second set has a word of its own, and all others from the first one. */
+    /* The second set has two words of its own, the last of one block and the first of the next, and all others from the first one. */
     VkCopyDescriptorSet copies[2] = {{VK_STRUCTURE_TYPE_COPY_DESCRIPTOR_SET, NULL, sets[0], 2, 0, sets[1], 2, 0, 20},
                                      {VK_STRUCTURE_TYPE_COPY_DESCRIPTOR_SET, NULL, sets[0], 1000, 0, sets[1], 1000, 0, 24}};
     vkUpdateDescriptorSets(device->device, 0, NULL, 2, copies);
-    uint32_t other = 7777;
-    parts[0].dataSize = 4, parts[0].pData = &other;
-    writes[2].dstSet = sets[1], writes[2].descriptorCount = 4, writes[2].dstArrayElement = 8;
+    uint32_t others[2] = {7777, 7777};
+    parts[0].dataSize = sizeof others, parts[0].pData = others;
+    writes[2].dstSet = sets[1], writes[2].descriptorCount = sizeof others, writes[2].dstArrayElement = 16;
     for (int again = 0; again < 2; again++) {
         for (uint32_t i = 0; i < WORDS; i++) to.words[i] = 0;
         VkCommandBuffer commands = commands_begin(device);
@@ -255,11 +255,11 @@ static void inlined(struct device *device) {
         vkCmdDispatch(commands, 1, 1, 1);
         barrier(commands);
         commands_run(device, commands);
-        for (uint32_t i = 0; i < 11; i++) NEED(to.words[i] == (again && i == 2 ? 7777 : 50 + i));
+        for (uint32_t i = 0; i < 11; i++) NEED(to.words[i] == (again && (i == 4 || i == 5) ? 7777 : 50 + i));
         vkUpdateDescriptorSets(device->device, 1, &writes[2], 0, NULL);
     }
     /* The first one is as it was, and is copied a part of. */
-    copies[0].srcArrayElement = copies[0].dstArrayElement = 4, copies[0].descriptorCount = 8;
+    copies[0].srcArrayElement = copies[0].dstArrayElement = 16, copies[0].descriptorCount = 8;
     vkUpdateDescriptorSets(device->device, 0, NULL, 1, copies);
     VkCommandBuffer commands = commands_begin(device);
     vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);

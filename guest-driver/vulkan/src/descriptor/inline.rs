@@ -56,23 +56,34 @@ impl Block {
         self.va
     }
 
-    /// Changes the bytes from `at` on, as many of them as there are.
-    pub(crate) fn write(&self, at: usize, new: &[u8]) -> Outcome {
+    /// Changes the bytes from `at` on, as many of them as there are. Says what is left of the new ones.
+    fn write<'a>(&self, at: usize, new: &'a [u8]) -> Outcome<&'a [u8]> {
         let mut bytes = self.bytes();
         let place = bytes.get_mut(at..).unwrap_or_default();
-        let count = place.len().min(new.len());
-        let new = new.get(..count).unwrap_or_default();
-        if count == 0 {
-            return Ok(());
+        let (new, left) = new.split_at(place.len().min(new.len()));
+        if !new.is_empty() {
+            place.iter_mut().zip(new).for_each(|(place, byte)| *place = *byte);
+            self.piece.write(self.va - self.piece.va() + at as u64, new)?;
         }
-        place.iter_mut().zip(new).for_each(|(place, byte)| *place = *byte);
-        self.piece.write(self.va - self.piece.va() + at as u64, new)
+        Ok(left)
     }
+}
 
-    /// The bytes from `at` on, as many of `count` as there are.
-    pub(crate) fn read(&self, at: usize, count: usize) -> Vec<u8> {
-        self.bytes().iter().skip(at).take(count).copied().collect()
+/// Changes the bytes from `at` on of blocks that follow each other: what one does not hold is the next one's.
+pub(crate) fn write_run(blocks: &[Arc<Block>], mut at: usize, mut new: &[u8]) -> Outcome {
+    for block in blocks {
+        let size = block.bytes().len();
+        if at < size {
+            new = block.write(at, new)?;
+        }
+        at = at.saturating_sub(size);
     }
+    Ok(())
+}
+
+/// The bytes from `at` on of blocks that follow each other, as many of `count` as there are.
+pub(crate) fn read_run(blocks: &[Arc<Block>], at: usize, count: usize) -> Vec<u8> {
+    blocks.iter().flat_map(|block| block.bytes().clone()).skip(at).take(count).collect()
 }
 
 /// The bytes that a write brings along for a block.

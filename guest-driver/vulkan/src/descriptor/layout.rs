@@ -94,9 +94,12 @@ impl Layout {
         all.map(|binding| (binding.first, binding.bytes))
     }
 
-    /// The slot of an inline uniform block; none where the binding is no such.
-    pub(crate) fn block(&self, binding: u32) -> Option<usize> {
-        self.binding(binding).filter(|binding| is_inline(binding.kind)).map(|binding| binding.first)
+    /// The slots of the inline uniform blocks that an update of a binding goes through: its own, and those that follow it. None where it is no such.
+    pub(crate) fn blocks_from(&self, binding: u32) -> impl Iterator<Item = usize> {
+        let all = self.bindings.range(binding..).map(|(number, found)| (*number, found));
+        let known = all.skip_while(move |(number, _)| *number != binding);
+        let inline = known.map(|(_, found)| found).take_while(|found| is_inline(found.kind));
+        inline.filter(|found| found.count > 0).map(|found| found.first)
     }
 
     /// Its slots as they are before anything is written, but for inline uniform blocks.
@@ -238,7 +241,16 @@ mod tests {
         ]);
         assert_eq!((layout.empty().len(), layout.slot(4, 1)), (4, 2));
         assert_eq!(layout.blocks().collect::<Vec<_>>(), [(0, 64), (3, 8)]);
-        assert_eq!([0, 4, 9].map(|number| layout.block(number)), [Some(0), None, Some(3)]);
+        let from = |number| layout.blocks_from(number).collect::<Vec<_>>();
+        assert_eq!([0, 1, 4, 9].map(from), [vec![0], vec![], vec![], vec![3]]);
+        let three = [binding(2, inline, 8), binding(3, inline, 0), binding(5, inline, 4)];
+        let run = Layout::of(&three);
+        assert_eq!(
+            run.blocks_from(2).collect::<Vec<_>>(),
+            [0, 1],
+            "through what has no bytes, and over a gap"
+        );
+        assert_eq!(run.blocks_from(4).count(), 0, "there is no such binding");
         assert!(layout != Layout::of(&[binding(0, inline, 68)]));
         assert!(Layout::of(&[binding(0, inline, 64)]) != Layout::of(&[binding(0, inline, 68)]), "compatible");
     }

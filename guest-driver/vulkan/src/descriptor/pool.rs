@@ -55,10 +55,11 @@ impl Set {
         Ok(Self { layout, slots: Mutex::new(slots) })
     }
 
-    /// The inline uniform block of a binding, if it is one.
-    pub(crate) fn block(&self, binding: u32) -> Option<Arc<Block>> {
-        let slot = self.layout.block(binding)?;
-        self.slots().get(slot)?.as_ref()?.block.clone()
+    /// The inline uniform blocks that an update of a binding goes through, in their order; none where it is no such.
+    pub(crate) fn blocks(&self, binding: u32) -> Vec<Arc<Block>> {
+        let slots = self.slots();
+        let block = |slot: usize| slots.get(slot)?.as_ref()?.block.clone();
+        self.layout.blocks_from(binding).filter_map(block).collect()
     }
 }
 

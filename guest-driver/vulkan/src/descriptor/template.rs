@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ash::vk;
 
 use super::inline::is_inline;
+use super::inline::write_run;
 use super::layout::Layout;
 use super::layout::PipelineLayout;
 use super::pool::Set;
@@ -35,9 +36,8 @@ impl Template {
     /// Fills the inline uniform blocks of a set with what lies at `data`.
     fn fill_blocks(&self, set: &Set, data: *const c_void) -> Outcome {
         for entry in self.entries.iter().filter(|entry| is_inline(entry.descriptor_type)) {
-            let Some(block) = set.block(entry.dst_binding) else { continue };
             let bytes = abi::items(data.cast::<u8>().wrapping_add(entry.offset), entry.descriptor_count);
-            block.write(entry.dst_array_element as usize, bytes)?;
+            write_run(&set.blocks(entry.dst_binding), entry.dst_array_element as usize, bytes)?;
         }
         Ok(())
     }

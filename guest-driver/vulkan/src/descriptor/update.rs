@@ -6,6 +6,9 @@ use ash::vk;
 use ash::vk::Handle;
 use campanile_protocol::texels;
 
+use super::inline::is_inline;
+use super::inline::read_run;
+use super::inline::write_run;
 use super::inline::written;
 use super::layout::Layout;
 use super::layout::has_sampler;
@@ -110,17 +113,20 @@ pub(crate) extern "system" fn update(
     let _reported = abi::command("vkUpdateDescriptorSets", || {
         for info in abi::items(writes, write_count) {
             let set = abi::get::<Set>(info.dst_set);
-            if let Some(block) = set.block(info.dst_binding) {
-                block.write(info.dst_array_element as usize, written(info))?;
+            if is_inline(info.descriptor_type) {
+                let blocks = set.blocks(info.dst_binding);
+                write_run(&blocks, info.dst_array_element as usize, written(info))?;
             } else {
                 write(&set.layout, &mut set.slots(), info);
             }
         }
         for copy in abi::items(copies, copy_count) {
             let (from, to) = (abi::get::<Set>(copy.src_set), abi::get::<Set>(copy.dst_set));
-            if let (Some(from), Some(to)) = (from.block(copy.src_binding), to.block(copy.dst_binding)) {
-                let bytes = from.read(copy.src_array_element as usize, copy.descriptor_count as usize);
-                to.write(copy.dst_array_element as usize, &bytes)?;
+            let blocks = from.blocks(copy.src_binding);
+            if !blocks.is_empty() {
+                let bytes =
+                    read_run(&blocks, copy.src_array_element as usize, copy.descriptor_count as usize);
+                write_run(&to.blocks(copy.dst_binding), copy.dst_array_element as usize, &bytes)?;
                 continue;
             }
             let first = from.layout.slot(copy.src_binding, copy.src_array_element);

@@ -123,11 +123,17 @@ impl Body<'_> {
         let Some(Place::At(first)) = array.image.or(array.sampler) else {
             return Err("an array of images is given to a function");
         };
-        let (place, element) = match self.module.constants.get(&index) {
-            Some(index) => (Place::At(first.saturating_add(index.saturating_mul(vectors))), None),
+        let own = self.module.records.iter().find(|records| records.first == first);
+        let count = own.map_or(1, |records| records.count.max(1));
+        let constant = self.module.constants.get(&index).copied();
+        // Code that never runs may name an element that there is not.
+        let index = match constant {
+            Some(number) if number >= count => self.module.code.uint(count - 1),
+            _ => index,
+        };
+        let (place, element) = match constant.map(|number| number.min(count - 1)) {
+            Some(number) => (Place::At(first + number * vectors), None),
             None => {
-                let own = self.module.records.iter().find(|records| records.first == first);
-                let count = own.map_or(1, |records| records.count.max(1));
                 let (element, record) =
                     self.choose([ty, base, index], [count, first, vectors], array.what)?;
                 (Place::Id(record), element)

@@ -166,6 +166,11 @@ impl Module {
                 self.opaque.insert(*id, Opaque::Sampler);
                 self.removed.insert(*id);
             }
+            (Some(Op::TypeArray), [_, _, element, _])
+                if self.arrays.contains_key(element) && self.opaque_at(*element).is_some() =>
+            {
+                return Err("an array of arrays of images");
+            }
             (Some(Op::TypeArray), [_, id, element, length]) => {
                 self.arrays.insert(*id, (*element, *length));
                 if self.opaque.get(element) == Some(&Opaque::Sampler) {

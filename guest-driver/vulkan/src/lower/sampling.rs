@@ -100,7 +100,7 @@ impl Body<'_> {
         let image = self.record(used.handle.image)?;
         let sampler = match (used.handle.sampler, used.handle.image) {
             (Some(place), _) => self.record(Some(place))?,
-            (None, Some(Place::At(first))) => self.module.code.uint(first + SAMPLED),
+            (None, Some(Place::At(first))) => self.module.code.uint(first.saturating_add(SAMPLED)),
             (None, _) => self.inline(|emit| {
                 let behind = emit.code.uint(SAMPLED);
                 emit.op(Op::IAdd, UINT, &[image, behind])

@@ -397,6 +397,72 @@ fn the_library_is_what_its_sources_compile_to() {
     assert!(std::fs::read(file).unwrap() == std::fs::read(library().join("library.spv")).unwrap());
 }
 
+/// A kernel that fetches from the element `index` of an array of three images, or of an array of arrays of them.
+fn element(index: i32, of: &str) -> Option<Vec<u32>> {
+    let text = format!(
+        "OpCapability Shader
+        OpMemoryModel Logical GLSL450
+        OpEntryPoint GLCompute %main \"main\"
+        OpExecutionMode %main LocalSize 1 1 1
+        OpDecorate %images DescriptorSet 0
+        OpDecorate %images Binding 0
+        %void = OpTypeVoid
+        %f = OpTypeFunction %void
+        %float = OpTypeFloat 32
+        %float4 = OpTypeVector %float 4
+        %int = OpTypeInt 32 1
+        %int2 = OpTypeVector %int 2
+        %uint = OpTypeInt 32 0
+        %three = OpConstant %uint 3
+        %zero = OpConstant %int 0
+        %index = OpConstant %int {index}
+        %at = OpConstantComposite %int2 %zero %zero
+        %image = OpTypeImage %float 2D 0 0 0 1 Unknown
+        %array = OpTypeArray %image %three
+        %both = OpTypeArray %array %three
+        %pointer = OpTypePointer UniformConstant %{of}
+        %one = OpTypePointer UniformConstant %image
+        %images = OpVariable %pointer UniformConstant
+        %main = OpFunction %void None %f
+        %body = OpLabel
+        %place = OpAccessChain %one %images %index{}
+        %found = OpLoad %image %place
+        %texel = OpImageFetch %float4 %found %at
+        OpReturn
+        OpFunctionEnd",
+        if of == "both" { " %index" } else { "" }
+    );
+    let text =
+        if of == "array" { text.replace("        %both = OpTypeArray %array %three\n", "") } else { text };
+    assembled(&text)
+}
+
+#[test]
+fn a_constant_index_beyond_an_array_of_images_names_its_last_one() {
+    let chains = |index| {
+        let (words, _) = lower(&element(index, "array")?);
+        let constants: HashMap<u32, u32> = instructions(&words)
+            .filter(|(op, _)| *op == Op::Constant as u32)
+            .map(|(_, it)| (it[2], it[3]))
+            .collect();
+        let textures = instructions(&words).filter(|(op, _)| *op == Op::AccessChain as u32);
+        // The texture's, and those of its record, which has rows.
+        let named = textures.flat_map(|(_, it)| it[4..].iter().map(|id| constants.get(id).copied()));
+        Some(named.collect::<Vec<_>>())
+    };
+    let Some(last) = chains(2) else { return println!("skipped: there is no spirv-as") };
+    for beyond in [3, 1000, -1, i32::MAX] {
+        assert_eq!(chains(beyond).unwrap(), last, "{beyond}");
+    }
+    assert_ne!(chains(1).unwrap(), last);
+}
+
+#[test]
+fn an_array_of_arrays_of_images_is_refused_with_a_reason() {
+    let Some(words) = element(1, "both") else { return println!("skipped: there is no spirv-as") };
+    assert_eq!(lowered(&words).unwrap_err(), "an array of arrays of images");
+}
+
 #[test]
 fn an_index_at_run_time_calls_functions_that_choose_among_constants() {
     let (words, _) = lower(&shader("arrays"));

@@ -32,7 +32,7 @@ enum Section {
 }
 
 /// Whether there is anything to lower.
-fn has_images(words: &[u32]) -> bool {
+pub(crate) fn has_images(words: &[u32]) -> bool {
     instructions(words).any(|(op, instruction)| match Op::from_u32(op) {
         Some(Op::TypeImage) => {
             instruction.get(2..).and_then(Operands::read).is_some_and(|operands| operands.changes())
