@@ -96,7 +96,13 @@ impl Store {
 
     /// Begins with what the store behind this one has.
     pub(super) fn begin_with(&mut self, files: impl IntoIterator<Item = (String, OwnedFd)>) {
-        self.files.extend(files);
+        for (name, file) in files {
+            // What ends before that one was told of it is to be dropped there, too.
+            if let Some(behind) = &mut self.behind {
+                behind.told.insert(name.clone());
+            }
+            self.files.insert(name, file);
+        }
     }
 
     /// Tells the store behind this one what it does not know, as far as it takes that at once. When there is more to tell.
@@ -281,12 +287,14 @@ mod tests {
         };
         let name = |role: &str| format!("campanile.a.{role}");
         let keep = |role| (Message::Keep(name(role)), 1);
-        store.begin_with(["log", "words"].map(|role| (name(role), file().into())));
+        store.begin_with(["ended", "log", "words"].map(|role| (name(role), file().into())));
         store.begin_with([("campanile..estate".to_owned(), file().into())]);
         assert_eq!(store.pass_down(), None, "it has never been there");
+        // What ends before it is told of anything is something that it has.
+        store.take(Message::Drop(name("ended")), b"", Vec::new());
         let first = listen();
         assert_eq!(store.pass_down(), None);
-        assert_eq!(heard(&first), [keep("log"), keep("words")]);
+        assert_eq!(heard(&first), [(Message::Drop(name("ended")), 0), keep("log"), keep("words")]);
         store.take(Message::Keep(name("kick-0")), b"", vec![file().into()]);
         store.take(Message::Keep(name("gone")), b"", vec![file().into()]);
         store.take(Message::Drop(name("gone")), b"", Vec::new());
