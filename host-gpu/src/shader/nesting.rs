@@ -15,6 +15,9 @@
 //!                                                 into it, into the case after that one
 //! ```
 
+use std::collections::HashMap;
+use std::collections::HashSet;
+
 use spirv::Op;
 
 use crate::shader::error::GuardError;
@@ -143,8 +146,9 @@ impl Walk<'_, '_> {
         }
         let mut fresh = 0;
         let targets: Vec<u32> = self.flow.successors(self.module, index);
-        for (position, target) in targets.iter().copied().enumerate() {
-            if targets.get(..position).is_some_and(|before| before.contains(&target)) {
+        let mut seen = HashSet::new();
+        for target in targets.iter().copied() {
+            if !seen.insert(target) {
                 continue;
             }
             if self.is_exit(own, target, index, last)? {
@@ -178,13 +182,12 @@ impl Walk<'_, '_> {
         }
         let mut literals = targets.get(1..).unwrap_or_default().to_vec();
         literals.dedup();
+        let mut places = HashMap::new();
+        for (place, literal) in (0..).zip(literals) {
+            places.entry(literal).and_modify(|place| *place = SCATTERED).or_insert(place);
+        }
         for target in cases {
-            let mut places = (0..).zip(&literals).filter(|(_, literal)| **literal == target);
-            let index = match (places.next(), places.next()) {
-                (None, _) => DEFAULT,
-                (Some((place, _)), None) => place,
-                _ => SCATTERED,
-            };
+            let index = places.get(&target).copied().unwrap_or(DEFAULT);
             let case = self.push(last, Construct::Case { index }, own)?;
             self.enter(target, case);
         }

@@ -360,6 +360,23 @@ fn a_switch_has_cases_that_fall_through_in_order() {
 }
 
 #[test]
+fn a_switch_has_as_many_cases_as_an_instruction_holds() {
+    const CASES: usize = 32_000;
+    let text: Vec<String> = (0..CASES).map(|at| format!("{at} %b{at}")).collect();
+    let blocks: String = (0..CASES).map(|at| format!("%b{at} = OpLabel\nOpBranch %m\n")).collect();
+    let large = |blocks: &str| {
+        body(&format!("OpSelectionMerge %m 0\nOpSwitch %x %m {}\n{blocks}%m = OpLabel", text.join(" ")))
+    };
+    assert!(pass(&large(&blocks)).is_ok());
+    // Of all of them the last may not lead to the first.
+    let last = format!("%b{} = OpLabel\nOpBranch %", CASES - 1);
+    says(
+        &large(&blocks.replace(&format!("{last}m"), &format!("{last}b0"))),
+        "branches into another construct",
+    );
+}
+
+#[test]
 fn literals_of_a_switch_are_as_wide_as_its_selector() {
     let long = |declared: &str, before: &str, cases: &str| {
         let text = SWITCH.replace("OpSwitch %x %other 1 %one 2 %two", cases);
