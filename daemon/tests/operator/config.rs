@@ -137,7 +137,9 @@ fn what_no_daemon_could_serve_is_told_and_counted() {
 #[test]
 fn folders_that_must_be_there_first_are_noted_and_one_that_is_made_is_not() {
     let sockets = "control = \"@/none/control\"\nstatus = \"@/status\"\nmetrics = \"unix:@/more/metrics\"\n";
-    let folder = Folder::with(&format!("{sockets}state-dir = \"@/state\"\n{}", vgpu("a")));
+    let made = "state-dir = \"@/state\"\nworkers = \"@/workers\"\n";
+    let peer = "migrate-listen = \"unix:@/peers/a\"\n";
+    let folder = Folder::with(&format!("{sockets}{made}{}{peer}", vgpu("a")));
     let output = campanile(&["config", "check", &folder.config()]);
     let (said, main) = (text(&output.stderr), folder.config());
     let note = |line: u32, what: &str, name: &str| {
@@ -147,7 +149,9 @@ fn folders_that_must_be_there_first_are_noted_and_one_that_is_made_is_not() {
             name.display()
         )
     };
-    let expected = [note(1, "control", "none"), note(3, "metrics", "more")];
+    let listens = 6 + u32::try_from(vgpu("a").lines().count()).unwrap();
+    let expected =
+        [note(listens, "migrate-listen", "peers"), note(1, "control", "none"), note(3, "metrics", "more")];
     assert_eq!(said.lines().collect::<Vec<_>>(), expected);
     assert_eq!(text(&output.stdout), format!("{main}: 1 vGPU, no fault\n"));
 }

@@ -311,7 +311,7 @@ fn assembled(text: &str) -> Option<Vec<u32>> {
 
 #[test]
 fn an_entry_point_is_left_out_for_what_its_functions_call_and_for_nothing_else() {
-    let Some(module) = assembled(THREE) else { return };
+    let Some(module) = assembled(THREE) else { return println!("skipped: there is no spirv-as") };
     validate(&module);
     let Lowered { words, left_out, images } = lowered(&module).unwrap().unwrap();
     assert_eq!(left_out.keys().map(Vec::as_slice).collect::<Vec<_>>(), [b"bad"]);
