@@ -89,6 +89,45 @@ static void pipelines(struct device *device) {
     adder_free(device, &adder);
 }
 
+/* The kernel that the tests of layouts run, over one set. */
+struct kernel {
+    VkPipelineLayout layout;
+    VkShaderModule module;
+    VkPipeline pipeline;
+};
+
+static struct kernel kernel_new(struct device *device, VkDescriptorSetLayout set_layout) {
+    struct kernel kernel;
+    VkPipelineLayoutCreateInfo layout_info = {VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+    layout_info.setLayoutCount = 1;
+    layout_info.pSetLayouts = &set_layout;
+    OK(vkCreatePipelineLayout(device->device, &layout_info, NULL, &kernel.layout));
+    kernel.module = module_new(device, layouts_words, sizeof layouts_words);
+    VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+    info.stage.module = kernel.module;
+    info.stage.pName = "main";
+    info.layout = kernel.layout;
+    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &kernel.pipeline));
+    return kernel;
+}
+
+static void kernel_run(struct device *device, const struct kernel *kernel, VkDescriptorSet set) {
+    VkCommandBuffer commands = commands_begin(device);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->pipeline);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0, 1, &set, 0, NULL);
+    vkCmdDispatch(commands, 1, 1, 1);
+    barrier(commands);
+    commands_run(device, commands);
+}
+
+static void kernel_free(struct device *device, struct kernel *kernel) {
+    vkDestroyPipeline(device->device, kernel->pipeline, NULL);
+    vkDestroyShaderModule(device->device, kernel->module, NULL);
+    vkDestroyPipelineLayout(device->device, kernel->layout, NULL);
+}
+
 /* Uniform blocks with the layout of storage buffers and with scalar layout; and a buffer shorter than its block, which reads as
  * zero behind its end and keeps nothing there; and a binding of a large number. */
 static void layouts(struct device *device) {
@@ -105,19 +144,7 @@ static void layouts(struct device *device) {
     set_info.pBindings = bindings;
     VkDescriptorSetLayout set_layout;
     OK(vkCreateDescriptorSetLayout(device->device, &set_info, NULL, &set_layout));
-    VkPipelineLayoutCreateInfo layout_info = {VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
-    layout_info.setLayoutCount = 1;
-    layout_info.pSetLayouts = &set_layout;
-    VkPipelineLayout layout;
-    OK(vkCreatePipelineLayout(device->device, &layout_info, NULL, &layout));
-    VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
-    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
-    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
-    info.stage.module = module_new(device, layouts_words, sizeof layouts_words);
-    info.stage.pName = "main";
-    info.layout = layout;
-    VkPipeline pipeline;
-    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &pipeline));
+    struct kernel kernel = kernel_new(device, set_layout);
     VkDescriptorPoolSize sizes[2] = {{storage, 2}, {uniform, 2}};
     VkDescriptorPoolCreateInfo pool_info = {VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
     pool_info.maxSets = 1;
@@ -144,20 +171,13 @@ static void layouts(struct device *device) {
         writes[i].pBufferInfo = &buffers[i];
     }
     vkUpdateDescriptorSets(device->device, 4, writes, 0, NULL);
-    VkCommandBuffer commands = commands_begin(device);
-    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set, 0, NULL);
-    vkCmdDispatch(commands, 1, 1, 1);
-    barrier(commands);
-    commands_run(device, commands);
+    kernel_run(device, &kernel, set);
     for (uint32_t i = 0; i < 5; i++) NEED(to.words[i] == 100 + i);
     for (uint32_t i = 5; i < 11; i++) NEED(to.words[i] == 100 + 64 + i - 5);
     NEED(to.words[11] == 100 + 256 && to.words[12] == 0);
     for (uint32_t i = 0; i < WORDS; i++) NEED(from.words[i] == (i == 256 ? 7 : 100 + i));
     vkDestroyDescriptorPool(device->device, pool, NULL);
-    vkDestroyPipeline(device->device, pipeline, NULL);
-    vkDestroyShaderModule(device->device, info.stage.module, NULL);
-    vkDestroyPipelineLayout(device->device, layout, NULL);
+    kernel_free(device, &kernel);
     vkDestroyDescriptorSetLayout(device->device, set_layout, NULL);
     buffer_free(device, &to);
     buffer_free(device, &from);
@@ -184,19 +204,7 @@ static void inlined(struct device *device) {
     VkDescriptorSetLayout layouts[2];
     OK(vkCreateDescriptorSetLayout(device->device, &set_info, NULL, &layouts[0]));
     layouts[1] = layouts[0];
-    VkPipelineLayoutCreateInfo layout_info = {VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
-    layout_info.setLayoutCount = 1;
-    layout_info.pSetLayouts = layouts;
-    VkPipelineLayout layout;
-    OK(vkCreatePipelineLayout(device->device, &layout_info, NULL, &layout));
-    VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
-    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
-    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
-    info.stage.module = module_new(device, layouts_words, sizeof layouts_words);
-    info.stage.pName = "main";
-    info.layout = layout;
-    VkPipeline pipeline;
-    OK(vkCreateComputePipelines(device->device, VK_NULL_HANDLE, 1, &info, NULL, &pipeline));
+    struct kernel kernel = kernel_new(device, layouts[0]);
     VkDescriptorPoolSize sizes[2] = {{storage, 4}, {block, 2 * (20 + 24)}};
     VkDescriptorPoolInlineUniformBlockCreateInfoEXT blocks = {
         VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_INLINE_UNIFORM_BLOCK_CREATE_INFO_EXT};
@@ -249,30 +257,18 @@ static void inlined(struct device *device) {
     writes[2].dstSet = sets[1], writes[2].descriptorCount = sizeof others, writes[2].dstArrayElement = 16;
     for (int again = 0; again < 2; again++) {
         for (uint32_t i = 0; i < WORDS; i++) to.words[i] = 0;
-        VkCommandBuffer commands = commands_begin(device);
-        vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-        vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &sets[1], 0, NULL);
-        vkCmdDispatch(commands, 1, 1, 1);
-        barrier(commands);
-        commands_run(device, commands);
+        kernel_run(device, &kernel, sets[1]);
         for (uint32_t i = 0; i < 11; i++) NEED(to.words[i] == (again && (i == 4 || i == 5) ? 7777 : 50 + i));
         vkUpdateDescriptorSets(device->device, 1, &writes[2], 0, NULL);
     }
     /* The first one is as it was, and is copied a part of. */
     copies[0].srcArrayElement = copies[0].dstArrayElement = 16, copies[0].descriptorCount = 8;
     vkUpdateDescriptorSets(device->device, 0, NULL, 1, copies);
-    VkCommandBuffer commands = commands_begin(device);
-    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &sets[1], 0, NULL);
-    vkCmdDispatch(commands, 1, 1, 1);
-    barrier(commands);
-    commands_run(device, commands);
+    kernel_run(device, &kernel, sets[1]);
     for (uint32_t i = 0; i < 11; i++) NEED(to.words[i] == 50 + i);
     vkDestroyDescriptorUpdateTemplate(device->device, template, NULL);
     vkDestroyDescriptorPool(device->device, pool, NULL);
-    vkDestroyPipeline(device->device, pipeline, NULL);
-    vkDestroyShaderModule(device->device, info.stage.module, NULL);
-    vkDestroyPipelineLayout(device->device, layout, NULL);
+    kernel_free(device, &kernel);
     vkDestroyDescriptorSetLayout(device->device, layouts[0], NULL);
     buffer_free(device, &to);
 }
