@@ -1,7 +1,7 @@
 //! What this machine can do: asked once, of engine processes, since the daemon itself never calls a GPU driver.
 
-use campanile_protocol::named_profile::GpuProfile;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
@@ -15,10 +15,12 @@ use campanile_host_gpu::engine::message::Local;
 use campanile_host_gpu::engine::message::NodeKind;
 use campanile_host_gpu::engine::message::Response;
 use campanile_host_gpu::engine::message::Start;
+use campanile_host_gpu::memory::local::Passport;
 use campanile_host_gpu::memory::vram::create_memfd;
 use campanile_host_gpu::sched::choice::Choice;
 use campanile_protocol::PAGE_SIZE;
 use campanile_protocol::engine::fences::MAX_FENCES;
+use campanile_protocol::named_profile::GpuProfile;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -108,11 +110,7 @@ fn bring_up(
                 return Ok(Ok(Outcome::CameUp(CameUp { device, is_cpu, tracker, _engine: engine })));
             }
             Ok(Some(Response::Allocated { passport })) => {
-                let Some(descriptor) = engine.take_allocated() else {
-                    return Ok(Err("memory was allocated, and did not come".to_owned()));
-                };
-                let local = DeviceLocal::new(descriptor, passport);
-                return Ok(local.objection().map_or(Ok(Outcome::Allocated(local)), Err));
+                return Ok(allocated(engine.take_allocated(), passport).map(Outcome::Allocated));
             }
             Ok(Some(Response::Refused { reason })) => return Ok(Err(reason)),
             Ok(_) => {}
@@ -121,6 +119,16 @@ fn bring_up(
                 return Ok(Err(format!("the Vulkan driver ended its process while it started: {ending}")));
             }
         }
+    }
+}
+
+/// What an engine says that it has allocated; why it cannot be that.
+fn allocated(descriptor: Option<OwnedFd>, passport: Passport) -> Result<DeviceLocal, String> {
+    let descriptor = descriptor.ok_or("memory was allocated, and did not come")?;
+    let local = DeviceLocal::new(descriptor, passport);
+    match local.objection() {
+        Some(why) => Err(why),
+        None => Ok(local),
     }
 }
 
@@ -169,4 +177,21 @@ pub fn allocate_local(
         Outcome::Allocated(local) => Ok(local),
         Outcome::CameUp(_) => Err("an engine came up, and no memory".to_owned()),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_host_gpu::memory::local::Passport;
+    use campanile_host_gpu::memory::vram::create_memfd;
+
+    use super::allocated;
+
+    #[test]
+    fn memory_that_an_engine_has_allocated_came_and_is_as_long_as_it_says() {
+        let of = |length| Passport { length, ..Passport::default() };
+        let file = || Some(create_memfd("opaque", 0x4000).unwrap().into());
+        assert!(allocated(file(), of(0x4000)).is_ok());
+        assert!(allocated(file(), of(0x5000)).unwrap_err().contains("16384 bytes, and 20480 were promised"));
+        assert!(allocated(None, of(0x4000)).unwrap_err().contains("did not come"));
+    }
 }

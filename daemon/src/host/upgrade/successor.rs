@@ -234,6 +234,7 @@ mod tests {
     use super::Changes;
     use super::Channel;
     use super::Handed;
+    use super::HandedLocal;
     use super::HandedVgpu;
     use super::LIMIT;
     use super::OLDEST;
@@ -304,6 +305,28 @@ mod tests {
         assert_eq!(taken.device.files.each_ref().map(inode), inodes);
         let written = taken.device.written.map(|set| (set.pages(), set.count()));
         assert_eq!(written, [(32, 2), (16, 0)]);
+    }
+
+    #[test]
+    fn cont_02_local_memory_that_is_shorter_than_the_predecessor_says_is_not_taken_over() {
+        let handed = |length| {
+            let (own, its) = UnixStream::pair().unwrap();
+            let (succession, predecessor) = (
+                Succession { channel: own.into(), inheritance: Arc::default(), estate: Mutex::default() },
+                Channel::from(its),
+            );
+            let (vgpu, uuids) = ("a".to_owned(), [[0; 16]; 2]);
+            let local = Handed::Local(HandedLocal { vgpu, length, type_index: 0, uuids, is_new: true });
+            let file = create_memfd("opaque", 0x4000).unwrap();
+            predecessor.send(&local, &[file.as_fd()], LIMIT).unwrap();
+            let estate = Handed::Estate { changes: Changes::default(), vgpus: 0 };
+            predecessor.send(&estate, &[], LIMIT).unwrap();
+            let received = succession.receive(|_, _| Vec::new());
+            received.map(|()| succession.inheritance.take_local("a").is_some())
+        };
+        assert!(handed(0x4000).unwrap());
+        let why = handed(0x4001).unwrap_err().to_string();
+        assert!(why.contains("vGPU a: local memory: its file has 16384 bytes"), "{why}");
     }
 
     #[test]
