@@ -123,6 +123,9 @@ impl Flow {
                     if last.len < 3 || !(last.len - 3).is_multiple_of(case) {
                         return Err(wrong(last, "it has literals without labels"));
                     }
+                    if (last.len - 3) / case > MOST_CASES {
+                        return Err(wrong(last, format!("it has more than {MOST_CASES} cases")));
+                    }
                 }
                 Op::ReturnValue => last.length(2, 2)?,
                 _ => last.length(1, 1)?,
@@ -215,6 +218,9 @@ pub(super) fn targets(module: &Module<'_>, last: Inst) -> Vec<u32> {
         _ => Vec::new(),
     }
 }
+
+/// Cases of one switch beside its default (SPIR-V, universal limits).
+const MOST_CASES: u32 = 16_383;
 
 const MISSING: Block = Block {
     label: 0,
