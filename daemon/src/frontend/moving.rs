@@ -123,8 +123,7 @@ impl<F: Front> FrontDevice<F> {
     pub(super) fn checkpoint(&self) -> Option<AtWork> {
         let session = &self.vgpu.session;
         // A device that has not begun has nothing to lose, and one that is elsewhere, or may be, is not to go on here.
-        let has_begun =
-            !session.is_fresh() && self.vgpu.right.is_none() && session.video_memory().device().is_none();
+        let has_begun = !session.is_fresh() && self.vgpu.right.is_none();
         if !has_begun || self.vgpu.quiesce.is_some() {
             return None;
         }

@@ -13,6 +13,7 @@ use campanile_host_gpu::sched::parameters::Settings;
 
 use super::endpoints::make_endpoint;
 use super::error::HostError;
+use super::left_local::Wanted;
 use super::linked::Machine;
 use super::local_choice::LocalPlace;
 use super::options::FrontOptions;
@@ -52,7 +53,6 @@ use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 use crate::vgpu::memory::vidmm::quota::Account;
 use crate::vgpu::memory::vidmm::quota::Pool;
 use crate::vgpu::memory::vidmm::quota::Watcher;
-use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::objects::budget::Budget;
 use crate::vgpu::tdr::reports::Clerk;
 use crate::vgpu::tdr::reports::Reports;
@@ -122,10 +122,11 @@ impl Ground {
         let log = LogLimit::new(&vgpu.name);
         let trackers = Arc::new(TrackerBoard::default());
         let meters = Arc::new(Meters::default());
+        let wanted = Wanted::of(self.local, vgpu.local_bytes(), self.machine.first());
+        recovery::collect(vgpu, wanted, &self.inheritance);
         let config = Arc::new(self.config(options, vgpu, &account, &held, (&log, &trackers, &meters))?);
         let endpoint = Arc::new(make_endpoint(options, vgpu, &config, self.starter.as_ref())?);
         let counters = Arc::new(Counters::default());
-        recovery::collect(vgpu, &self.inheritance);
         let inherited = self.inheritance.take(&vgpu.name).map(|Taken { connection, device, ledger }| {
             endpoint.begin_as_handed(device);
             if let Some(Resumed { log, words, stored, lost }) = ledger {
@@ -199,7 +200,7 @@ impl Ground {
         held: &Held,
     ) -> Result<Option<Arc<DeviceLocal>>, HostError> {
         let handed = self.inheritance.take_local(&vgpu.name);
-        let bytes = vgpu.vram_bytes - VideoMemory::aperture_of(vgpu.vram_bytes);
+        let bytes = vgpu.local_bytes();
         let fits = handed.as_ref().map(|local| local.passport.length >= bytes);
         match (self.local, fits) {
             (LocalPlace::Device, Some(true)) => return Ok(handed.map(Arc::new)),

@@ -21,6 +21,7 @@ mod ground;
 pub(crate) mod heartbeat;
 pub mod holding;
 pub mod keeper;
+mod left_local;
 mod linked;
 pub mod local_choice;
 mod local_memory;

@@ -23,6 +23,7 @@ use crate::operator::socket::Answered;
 use crate::sched::awake::CpuLatency;
 use crate::sched::share::Share;
 use crate::vgpu::memory::vidmm::quota::Quota;
+use crate::vgpu::memory::vidmm::vram::VideoMemory;
 use crate::vgpu::objects::budget::BUDGET_BYTES;
 use crate::vgpu::power::quiesce::FREEZE_LIMIT;
 use crate::vgpu::tdr::policy::Policy;
@@ -85,6 +86,11 @@ impl VgpuOptions {
             migrate_from: Vec::new(),
             migrate_listen: None,
         }
+    }
+
+    /// Bytes of its video memory that no guest's CPU sees.
+    pub fn local_bytes(&self) -> u64 {
+        self.vram_bytes - VideoMemory::aperture_of(self.vram_bytes)
     }
 
     /// What its guests may have.

@@ -28,6 +28,8 @@ use rustix::fs::fallocate;
 use rustix::fs::seek;
 use rustix::io::Errno;
 
+use super::left_local;
+use super::left_local::Wanted;
 use super::options::VgpuOptions;
 use super::upgrade::inheritance::Arrived;
 use super::upgrade::inheritance::Inheritance;
@@ -54,6 +56,7 @@ use crate::ledger::read::CONNECTION;
 use crate::ledger::read::ESTATE;
 use crate::ledger::read::EVICTED;
 use crate::ledger::read::FENCES;
+use crate::ledger::read::LOCAL;
 use crate::ledger::read::Left;
 use crate::ledger::read::LeftError;
 use crate::ledger::read::VRAM;
@@ -70,6 +73,7 @@ use crate::migration::handed::Otherwise;
 use crate::migration::pages::PAGE;
 use crate::migration::pages::PageSet;
 use crate::vgpu::engines::kept_code::KeptFile;
+use crate::vgpu::memory::vidmm::device_local::DeviceLocal;
 use crate::vgpu::memory::vidmm::vram::VideoMemory;
 
 /// What becomes of a VM that cannot be gone on with.
@@ -84,16 +88,24 @@ const USED_ENTRIES: u64 = 4;
 const USED_ENTRY: u64 = 8;
 
 /// What a daemon before this one that was killed has left of a vGPU, if anything: it arrives.
-pub(super) fn collect(vgpu: &VgpuOptions, inheritance: &Inheritance) {
+pub(super) fn collect(vgpu: &VgpuOptions, wanted: Wanted, inheritance: &Inheritance) {
     let files = fd_store::take(&vgpu.name);
     if files.is_empty() {
         return;
     }
     let roles: Vec<String> = files.keys().cloned().collect();
     let connection = files.get(CONNECTION).map(|file| file.try_clone().map(UnixStream::from));
-    let arrived = Left::of(files).map_err(|error| error.to_string()).and_then(|left| arrive(vgpu, left));
+    let arrived = Left::of(files).map_err(|error| error.to_string()).and_then(|left| {
+        let local = left_local::find(&left, wanted);
+        Ok((arrive(vgpu, left, &local)?, local.ok().flatten()))
+    });
     match arrived {
-        Ok(arrived) => inheritance.add(vgpu.name.clone(), arrived),
+        Ok((arrived, local)) => {
+            inheritance.add(vgpu.name.clone(), arrived);
+            if let Some(local) = local {
+                inheritance.add_local(vgpu.name.clone(), local);
+            }
+        }
         Err(why) => {
             log::error!("vGPU {}: {LOST}: {why}", vgpu.name);
             give_up(&vgpu.name, &roles, connection);
@@ -309,8 +321,24 @@ fn overtaken(
     Ok(Whole { device: device.overtake(block, &fences)?, rings })
 }
 
-/// A vGPU as it goes on.
-fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
+/// A device's memory is not gone on with: nothing keeps it any longer.
+fn forget_local(vgpu: &str, left: &mut Left, stored: &mut BTreeSet<String>) {
+    if let Err(error) = left.log.remove(Key::Local) {
+        log::warn!("vGPU {vgpu}: {:?}: {error}", Key::Local);
+    }
+    if stored.remove(LOCAL)
+        && let Err(error) = fd_store::remove(vgpu, LOCAL)
+    {
+        log::warn!("vGPU {vgpu}: descriptor store: {LOCAL}: {error}");
+    }
+}
+
+/// A vGPU as it goes on, over the `local` memory of a device that was left, if that is what it had.
+fn arrive(
+    vgpu: &VgpuOptions,
+    mut left: Left,
+    local: &Result<Option<DeviceLocal>, String>,
+) -> Result<Arrived, String> {
     if left.words.is_busy() {
         return Err("its VMM was in the middle of a message".to_owned());
     }
@@ -334,7 +362,7 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     let guest = Memory { regions: shell.regions.clone(), files: copies.map_err(io)? };
     let [vram, evicted] = [VRAM, EVICTED].map(|role| left.file(role).map(File::from).map_err(text));
     let (vram, evicted) = (vram?, evicted?);
-    let stored = left.roles();
+    let mut stored = left.roles();
     left.words.count_end();
     let mut rings = Vec::with_capacity(shell.rings.len());
     for (index, placed) in (0..).zip(&shell.rings) {
@@ -355,7 +383,15 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
     let names = Lost::of(&left.log).map_err(|error| error.to_string())?;
     let stream = UnixStream::from(left.file(CONNECTION).map_err(text)?);
     let mut lost = 0;
-    let (state, interrupted, written) = match overtaken(&vgpu.name, &left, (&shell, epoch), &rings) {
+    let whole = overtaken(&vgpu.name, &left, (&shell, epoch), &rings);
+    let whole = match local {
+        Ok(_) => whole,
+        Err(why) => {
+            forget_local(&vgpu.name, &mut left, &mut stored);
+            Err(why.clone())
+        }
+    };
+    let (state, interrupted, written) = match whole {
         Ok(Whole { device, rings }) => {
             let Overtaken { state, devices, lost } = device;
             log::warn!(
@@ -365,7 +401,12 @@ fn arrive(vgpu: &VgpuOptions, mut left: Left) -> Result<Arrived, String> {
                 lost.len()
             );
             shell.shell.rings = rings;
-            let written = [written_pages(&vram).map_err(io)?, written_pages(&evicted).map_err(io)?];
+            let mut written = [written_pages(&vram).map_err(io)?, written_pages(&evicted).map_err(io)?];
+            // Of a device's memory that is not known.
+            if let Ok(Some(_)) = local {
+                let from = VideoMemory::aperture_of(vgpu.vram_bytes);
+                written[0].insert(from / PAGE..vgpu.vram_bytes / PAGE);
+            }
             let (name, bytes) = (vgpu.name.clone(), vgpu.vram_bytes);
             let memories = [vram.try_clone().map_err(io)?, evicted.try_clone().map_err(io)?];
             let otherwise = Otherwise::new(move || {
@@ -424,6 +465,7 @@ mod tests {
 
     use super::Checkpointed;
     use super::DeviceCheckpoint;
+    use super::DeviceLocal;
     use super::Inheritance;
     use super::Left;
     use super::Memory;
@@ -432,6 +474,7 @@ mod tests {
     use super::Region;
     use super::SavedRing;
     use super::VgpuOptions;
+    use super::Wanted;
     use super::arrive;
     use super::collect;
     use super::overtaken;
@@ -460,6 +503,7 @@ mod tests {
     use crate::vgpu::state::saved::bytes::Bytes;
     use crate::vgpu::state::saved::row::SavedFence;
     use crate::vgpu::testing::golden;
+    use campanile_host_gpu::memory::local::Passport;
     use campanile_protocol::device_page;
     use campanile_protocol::engine::fences::MAX_FENCES;
 
@@ -582,7 +626,7 @@ mod tests {
         for at in [0x5000, hidden] {
             vram.write_all_at(b"secret", at).unwrap();
         }
-        let arrived = arrive(&vgpu, Left::of(files).unwrap()).unwrap();
+        let arrived = arrive(&vgpu, Left::of(files).unwrap(), &Ok(None)).unwrap();
         let word = |file: &File, at: u64| {
             let mut bytes = [0; 8];
             file.read_exact_at(&mut bytes, at).unwrap();
@@ -646,7 +690,7 @@ mod tests {
             ["vram", "ram-1-2", "checkpoint"].map(|role| File::from(files[role].try_clone().unwrap()));
         let hidden = VideoMemory::aperture_of(vgpu.vram_bytes) + 0x5000;
         vram.write_all_at(b"secret", hidden).unwrap();
-        let arrived = arrive(&vgpu, Left::of(files).unwrap()).unwrap();
+        let arrived = arrive(&vgpu, Left::of(files).unwrap(), &Ok(None)).unwrap();
         let Becomes::Whole(state) = arrived.device.state else { panic!("it is lost") };
         let expected: Vec<SavedFence> =
             golden().fences.iter().map(|fence| SavedFence(fence.0, fence.1, fence.2, 0)).collect();
@@ -674,6 +718,37 @@ mod tests {
     }
 
     #[test]
+    fn cont_21_of_a_devices_memory_that_goes_on_all_counts_as_written() {
+        let vgpu = vgpu();
+        let passport = Passport { length: vgpu.local_bytes(), ..Passport::default() };
+        let local = DeviceLocal::handed(memfd(passport.length).into(), passport, false);
+        let (files, _its) = at_work(&vgpu, |_, _| {});
+        let arrived = arrive(&vgpu, Left::of(files).unwrap(), &Ok(Some(local))).unwrap();
+        assert!(matches!(arrived.device.state, Becomes::Whole(_)));
+        let [of_vram, of_evicted] = &arrived.device.written;
+        let all = VideoMemory::aperture_of(vgpu.vram_bytes) / PAGE..vgpu.vram_bytes / PAGE;
+        assert_eq!((of_vram.runs(), of_evicted.count()), (vec![all], 0));
+    }
+
+    #[test]
+    fn cont_21_devices_are_lost_whose_local_memory_does_not_go_on_and_nothing_keeps_that_any_longer() {
+        let store = HeardStore::open();
+        let vgpu = vgpu();
+        let (mut files, _its) = at_work(&vgpu, |_, _| {});
+        let checkpoint = File::from(files["checkpoint"].try_clone().unwrap());
+        files.insert("local".to_owned(), memfd(1 << 20).into());
+        let mut left = Left::of(files).unwrap();
+        left.log.put(Key::Local, &Passport::default()).unwrap();
+        let arrived = arrive(&vgpu, left, &Err("why".to_owned())).unwrap();
+        assert!(matches!(arrived.device.state, Becomes::Lost(_)));
+        let ledger = arrived.ledger.unwrap();
+        assert!(ledger.log.get::<Passport>(Key::Local).is_err() && !ledger.stored.contains("local"));
+        assert_eq!(take(&checkpoint).unwrap(), None, "no daemon takes it once more");
+        let removed = "FDSTOREREMOVE=1\nFDNAME=campanile.a.local";
+        assert_eq!(store.heard().filter(|said| said == removed).count(), 1);
+    }
+
+    #[test]
     fn cont_14_cont_21_devices_whose_checkpoint_does_not_hold_or_cannot_be_used_are_lost_for_a_reason() {
         type Change = fn(&mut Checkpointed, &mut DeviceCheckpoint);
         let changes: [(&str, Change); 8] = [
@@ -696,7 +771,7 @@ mod tests {
             let Recorded { shell, epoch, .. } = left.log.get(Key::Connection).unwrap();
             let ring = SavedRing { position: 2, repeated: vec![3], ..SavedRing::default() };
             let why = overtaken(&vgpu.name, &left, (&shell, epoch), &[ring]).err().expect("it is whole");
-            let arrived = arrive(&vgpu, left).unwrap();
+            let arrived = arrive(&vgpu, left, &Ok(None)).unwrap();
             assert!(matches!(arrived.device.state, Becomes::Lost(_)), "{why}");
             let words = &arrived.ledger.as_ref().unwrap().words;
             assert_eq!(words.ring(0).unwrap().ends(3), 1, "{why}: an end in the handling of its chain");
@@ -732,7 +807,7 @@ mod tests {
             change(&mut files);
             let why = Left::of(files)
                 .map_err(|error| error.to_string())
-                .and_then(|left| arrive(&vgpu, left))
+                .and_then(|left| arrive(&vgpu, left, &Ok(None)))
                 .unwrap_err();
             assert_eq!(its.read(&mut [0; 1]).unwrap(), 0, "its connection is closed");
             why
@@ -774,7 +849,7 @@ mod tests {
         let roles: Vec<String> = files.keys().cloned().collect();
         fd_store::deliver(files.into_iter().map(|(role, file)| (format!("campanile.a.{role}"), file)));
         let inheritance = Inheritance::default();
-        collect(&vgpu, &inheritance);
+        collect(&vgpu, Wanted::Host, &inheritance);
         assert_eq!(inheritance.unclaimed(), None);
         assert_eq!(its.read(&mut [0; 1]).unwrap(), 0, "its connection is closed");
         let said = store.heard().filter(|said| said.contains("FDNAME=campanile.a."));

@@ -215,7 +215,7 @@ impl Ledger {
     /// Writes that nothing of what a guest has open is any more: it has begun anew.
     pub fn forget_guest(&self) {
         self.with(|written| {
-            let is_its = |key: &Key| !matches!(key, Key::Connection | Key::Window);
+            let is_its = |key: &Key| !matches!(key, Key::Connection | Key::Window | Key::Local);
             let keys: Vec<Key> = written.log.keys().filter(is_its).collect();
             keys.into_iter().try_for_each(|key| written.log.remove(key))
         });
@@ -369,10 +369,11 @@ mod tests {
             Key::Context(FrontContext::new(3)),
             Key::File(1),
             Key::Generation,
+            Key::Local,
         ] {
             ledger.put(key, &true);
         }
         ledger.forget_guest();
-        assert_eq!(ledger.keys(), Some(vec![Key::Connection, Key::Window]));
+        assert_eq!(ledger.keys(), Some(vec![Key::Connection, Key::Window, Key::Local]));
     }
 }

@@ -58,6 +58,8 @@ pub enum Key {
     Range(u64),
     /// What the operator has changed at run time.
     Estate,
+    /// How local memory is imported that is a device's own.
+    Local,
 }
 
 impl Key {
@@ -71,6 +73,7 @@ impl Key {
             Self::File(number) => (6, u64::from(number)),
             Self::Generation => (7, 0),
             Self::Estate => (8, 0),
+            Self::Local => (9, 0),
         }
     }
 
@@ -84,6 +87,7 @@ impl Key {
             6 => Self::File(u32::try_from(number).ok()?),
             7 => Self::Generation,
             8 => Self::Estate,
+            9 => Self::Local,
             _ => return None,
         })
     }

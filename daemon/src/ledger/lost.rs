@@ -54,7 +54,7 @@ impl Lost {
                 Key::Generation => lost.generation = Some(log.get(key)?),
                 Key::File(number) => lost.files.push((number, log.get(key)?)),
                 Key::Range(offset) => lost.strays.push((offset, log.get(key)?)),
-                Key::Connection | Key::Window | Key::Page(_) | Key::Estate => {}
+                Key::Connection | Key::Window | Key::Page(_) | Key::Estate | Key::Local => {}
             }
         }
         Ok(lost)

@@ -26,6 +26,8 @@ pub const VRAM: &str = "vram";
 /// Role of the file that what is evicted lies in.
 pub const EVICTED: &str = "evicted";
 
+/// Role of local memory that is a device's own.
+pub const LOCAL: &str = "local";
 /// Role of the device at work.
 pub const CHECKPOINT: &str = "checkpoint";
 /// Role of the file of the values of native fences.

@@ -35,7 +35,9 @@ use super::target::arrivals::Arrivals;
 use super::target::arrivals::Claim;
 use super::target::arriving::Arriving;
 use super::tracked::TrackedMemory;
+use crate::ledger::log::Key;
 use crate::ledger::read::EVICTED;
+use crate::ledger::read::LOCAL;
 use crate::ledger::read::VRAM;
 use crate::ledger::read::code_of;
 use crate::vgpu::config::Config;
@@ -177,14 +179,15 @@ impl Endpoint {
         let video = session.video_memory();
         let files = [video.file().try_clone()?, video.evicted_file().try_clone()?];
         let code = kept_code(session)?;
-        // A device's memory ends with the daemon: such a vGPU is not gone on with.
-        if video.device().is_none() {
-            let ledger = &session.config().ledger;
-            ledger.keep(VRAM, files[0].as_fd());
-            ledger.keep(EVICTED, files[1].as_fd());
-            for kept in &code {
-                ledger.keep(&code_of(kept.engine), kept.file.as_fd());
-            }
+        let ledger = &session.config().ledger;
+        ledger.keep(VRAM, files[0].as_fd());
+        ledger.keep(EVICTED, files[1].as_fd());
+        for kept in &code {
+            ledger.keep(&code_of(kept.engine), kept.file.as_fd());
+        }
+        if let Some(local) = &session.config().local {
+            ledger.keep(LOCAL, local.descriptor());
+            ledger.put(Key::Local, &local.passport);
         }
         let local = video.device().map(|device| Arc::clone(device.reader()));
         let kernels = install::kernels(session);

@@ -67,7 +67,7 @@ fn holds(daemon: Pid) -> bool {
 }
 
 /// Kills the daemon when its checkpoints hold, and waits until the next one serves.
-fn kill(kept: &Kept) {
+pub(crate) fn kill(kept: &Kept) {
     let daemon = kept.daemon().unwrap();
     until("checkpoints that hold", || holds(daemon));
     kill_process(daemon, Signal::KILL).unwrap();
@@ -75,7 +75,7 @@ fn kill(kept: &Kept) {
 }
 
 /// Devices of a vGPU that were lost since its daemon was started.
-fn lost(kept: &Kept, vgpu: usize) -> u64 {
+pub(crate) fn lost(kept: &Kept, vgpu: usize) -> u64 {
     kept.0.ask(&["metrics"])["vgpus"][vgpu]["counters"]["devices_lost"].as_u64().unwrap()
 }
 

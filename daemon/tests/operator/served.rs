@@ -93,8 +93,14 @@ impl Served {
 
     /// The same, by this command.
     pub(crate) fn run(folder: Folder, mut command: Command, arguments: &[&str], log: Stdio) -> Self {
+        command.args(["serve", "--config", &folder.config()]);
+        // As `ci/full` has it; tests that are about one place say so.
+        if let Ok(place) = std::env::var("CAMPANILE_TEST_LOCAL_MEMORY")
+            && !fs::read_to_string(folder.config()).unwrap().contains("local-memory")
+        {
+            command.args(["--local-memory", &place]);
+        }
         command
-            .args(["serve", "--config", &folder.config()])
             .args(arguments)
             .stdin(Stdio::null())
             .stderr(log);

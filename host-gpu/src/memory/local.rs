@@ -12,11 +12,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use campanile_protocol::page_table::SegmentId;
+use serde::Deserialize;
+use serde::Serialize;
 
 use super::mapping::Mapping;
 
 /// What a driver must know of memory to import it by its descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Passport {
     /// Bytes of the allocation.
     pub length: u64,

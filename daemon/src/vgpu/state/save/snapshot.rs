@@ -270,6 +270,7 @@ impl Saver<'_> {
             (!self.vm.engines.suspending.is_empty(), "a suspend"),
             (self.vm.memory.blobs.values().any(is_on_its_way), "a move"),
             (self.vm.memory.allocations.iter().any(|(_, allocation)| allocation.is_moving), "an eviction"),
+            (self.vm.engines.moves.has_arrivals(), "a copy by the device"),
         ];
         none_of(&unsettled)
     }
@@ -399,11 +400,13 @@ mod tests {
     use crate::vgpu::config::Compute;
     use crate::vgpu::config::Config;
     use crate::vgpu::engines::barrier::Barrier;
+    use crate::vgpu::engines::device_moves::Then;
     use crate::vgpu::engines::lifecycle::Lifecycle;
     use crate::vgpu::engines::pending::Action;
     use crate::vgpu::engines::pending::Pending;
     use crate::vgpu::engines::slot::InFlight;
     use crate::vgpu::memory::blobs::Shown;
+    use crate::vgpu::memory::vidmm::device_memory::DeviceCopy;
     use crate::vgpu::objects::timeline::Token;
     use crate::vgpu::session::Session;
     use crate::vgpu::testing::CONTEXT;
@@ -413,6 +416,7 @@ mod tests {
     use crate::vgpu::testing::golden;
     use crate::vgpu::testing::session;
     use crate::vgpu::testing::startable;
+    use campanile_host_gpu::engine::message::MoveSide;
     use campanile_host_gpu::ids::ContextIndex;
 
     #[test]
@@ -452,7 +456,7 @@ mod tests {
     #[test]
     fn lm_25_no_state_is_taken_of_a_session_in_which_something_has_not_come_to_an_end() {
         type Change = fn(&mut Session);
-        let changes: [(&str, Change); 6] = [
+        let changes: [(&str, Change); 7] = [
             ("what waits for engines", |session| {
                 let (barrier, action) = (Barrier::default(), Action::Answer(Token(1)));
                 session.vm.engines.pending.push(Pending { barrier, action, charges: Vec::new() });
@@ -471,6 +475,11 @@ mod tests {
             ("an eviction", |session| {
                 let id = session.vm.memory.allocations.iter().next().unwrap().0;
                 session.vm.memory.allocations.get_mut(id).unwrap().is_moving = true;
+            }),
+            ("a copy by the device", |session| {
+                let side = MoveSide::Local(0);
+                let copy = DeviceCopy { from: side, to: side, bytes: 4096 };
+                session.vm.engines.moves.push(copy, Then::Arrived(Action::Answer(Token(1))));
             }),
             ("an engine", |session| Lifecycle::of(&mut session.vm).start_next_process(COPY).unwrap()),
             ("a buffer in a hardware queue", |session| {
