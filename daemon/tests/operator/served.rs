@@ -100,10 +100,7 @@ impl Served {
         {
             command.args(["--local-memory", &place]);
         }
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stderr(log);
+        command.args(arguments).stdin(Stdio::null()).stderr(log);
         let child = command.spawn().unwrap();
         let served = Self { child, folder, command };
         served.wait_until_served();
