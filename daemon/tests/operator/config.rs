@@ -1,6 +1,12 @@
 //! Files of configuration.
 
+use std::fs;
+use std::fs::File;
+use std::process::Command;
+use std::process::Stdio;
+
 use crate::served::Folder;
+use crate::served::QUIET;
 use crate::served::Served;
 use crate::served::campanile;
 use crate::served::text;
@@ -177,4 +183,16 @@ fn the_shipped_file_is_the_example_and_right() {
     folder.write("shipped.toml", SHIPPED);
     let output = campanile(&["config", "check", folder.file("shipped.toml").to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn an_executor_that_is_none_leaves_a_daemon_without_a_compute_node_and_the_log_says_why() {
+    let folder = Folder::with(&format!("{QUIET}{}", vgpu("a")));
+    let log = folder.file("log");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env("CAMPANILE_EXECUTOR", "tpu");
+    let _served = Served::run(folder, command, &[], Stdio::from(File::create(&log).unwrap()));
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("no compute node, only copies"), "{said}");
+    assert!(said.contains("CAMPANILE_EXECUTOR is \"tpu\", neither cpu nor gpu"), "{said}");
 }

@@ -24,10 +24,13 @@ use crate::descriptors;
 use crate::engine::channel::Channel;
 use crate::engine::message::Start;
 use crate::outside;
+use crate::vulkan::options::EXECUTOR;
 
 /// The variables of the daemon that engines have, too: how the Vulkan loader finds drivers and layers, for vectors of how many bits
-/// lavapipe compiles, which makes it one device or another, and what is logged. Every other one stays with the daemon.
-pub const INHERITED: [&str; 9] = [
+/// lavapipe compiles, which makes it one device or another, how work is handed to it, and what is logged. Every other one stays with the
+/// daemon.
+pub const INHERITED: [&str; 10] = [
+    EXECUTOR,
     "LD_LIBRARY_PATH",
     "LP_NATIVE_VECTOR_WIDTH",
     "RUST_BACKTRACE",

@@ -18,6 +18,7 @@ use crate::node::local_copies::LocalCopies;
 use crate::vulkan::driver::Driver;
 use crate::vulkan::info::Info;
 use crate::vulkan::local::Exported;
+use crate::vulkan::options::Executor;
 use crate::vulkan::options::Options;
 
 /// How much nicer the threads that run kernels are than those that give them work, whose CPU slices are shorter, too: on a
@@ -65,7 +66,9 @@ impl LocalFiles {
 /// Opens the device that the operator wants.
 pub(super) fn open_driver(start: &Start) -> Result<Driver, StartError> {
     let Start { profile, is_realtime, .. } = *start;
-    let options = Options { name: start.vulkan_device.clone(), profile, is_realtime, ..Options::default() };
+    let executor = Executor::of_environment().map_err(|error| StartError::Node(error.to_string()))?;
+    let name = start.vulkan_device.clone();
+    let options = Options { name, profile, is_realtime, executor, ..Options::default() };
     elsewhere(|| nicely(|| Driver::open(&options).map_err(|error| StartError::Node(error.to_string()))))
 }
 

@@ -1,5 +1,7 @@
 //! Which device to open and how to wait on it.
 
+use std::env;
+use std::str::FromStr;
 use std::time::Duration;
 
 use campanile_protocol::named_profile::GpuProfile;
@@ -17,7 +19,36 @@ pub enum Executor {
     Gpu,
 }
 
+/// An environment variable that says how work is handed to a device, whatever its kind: `cpu` or `gpu`. For tests of the way of GPUs on a
+/// CPU.
+pub const EXECUTOR: &str = "CAMPANILE_EXECUTOR";
+
+/// What [`EXECUTOR`] says is neither.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{EXECUTOR} is {0:?}, neither cpu nor gpu")]
+pub struct ExecutorError(String);
+
+impl FromStr for Executor {
+    type Err = ExecutorError;
+
+    fn from_str(text: &str) -> Result<Self, ExecutorError> {
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "gpu" => Ok(Self::Gpu),
+            _ => Err(ExecutorError(text.to_owned())),
+        }
+    }
+}
+
 impl Executor {
+    /// What the environment says, if it does.
+    ///
+    /// # Errors
+    /// It says neither `cpu` nor `gpu`.
+    pub fn of_environment() -> Result<Option<Self>, ExecutorError> {
+        env::var_os(EXECUTOR).map(|text| text.to_string_lossy().parse()).transpose()
+    }
+
     /// That of a device of this kind.
     pub fn of(kind: Kind) -> Self {
         if kind == Kind::Cpu { Self::Cpu } else { Self::Gpu }
@@ -54,5 +85,18 @@ impl Default for Options {
             profile: GpuProfile::Host,
             is_realtime: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_executor_is_that_of_cpus_or_of_gpus_and_nothing_else() {
+        assert_eq!("cpu".parse(), Ok(Executor::Cpu));
+        assert_eq!("gpu".parse(), Ok(Executor::Gpu));
+        let why = "GPU".parse::<Executor>().unwrap_err().to_string();
+        assert_eq!(why, "CAMPANILE_EXECUTOR is \"GPU\", neither cpu nor gpu");
     }
 }
