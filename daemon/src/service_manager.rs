@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::descriptors;
 use listenfd::ListenFd;
+use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::socket_acceptconn;
 use thiserror::Error;
 
@@ -53,7 +54,7 @@ static KEPT: Mutex<Vec<(String, OwnedFd)>> = Mutex::new(Vec::new());
 /// In the environment of a process that has a keeper: where it is heard when that has ended, as `NOTIFY_SOCKET` has it.
 pub(crate) const BEHIND: &str = "CAMPANILE_NOTIFY_BEHIND";
 
-/// In the environment of a keeper whose `NOTIFY_SOCKET` is that of a store which outlives it.
+/// In the environment of a keeper whose `NOTIFY_SOCKET` is that of a store which outlives it, and of its daemon.
 pub(crate) const STORE_BEHIND: &str = "CAMPANILE_STORE_BEHIND";
 /// In the environment of a keeper whose standard input is a channel with what such a store has of its vGPU.
 pub(crate) const HAS_STORE: &str = "CAMPANILE_STORED";
@@ -64,8 +65,12 @@ struct Manager {
     socket: UnixDatagram,
     /// Where the one behind it does, or another one in its place.
     behind: SocketAddr,
+    /// The same, where that one is a store.
+    store_behind: Option<SocketAddrUnix>,
     /// What was said last was not heard.
     is_deaf: AtomicBool,
+    /// What heard it first has ended.
+    has_gone: AtomicBool,
 }
 
 /// The process's own.
@@ -165,24 +170,30 @@ pub fn open() {
 /// The one that listens at this address, with another one behind it.
 fn open_at(address: &OsStr, behind: &OsStr) {
     match Manager::new(address, behind) {
-        Ok(manager) => drop(MANAGER.set(manager)),
+        Ok(manager) => {
+            let store_behind = env::var_os(STORE_BEHIND).and_then(|_| path_of(behind));
+            drop(MANAGER.set(Manager { store_behind, ..manager }));
+        }
         Err(error) => log::warn!("NOTIFY_SOCKET {}: {error}", address.display()),
     }
 }
 
 impl Manager {
     fn new(address: &OsStr, behind: &OsStr) -> io::Result<Self> {
-        Ok(Self { socket: connect(address)?, behind: parse(behind)?, is_deaf: AtomicBool::new(false) })
+        let socket = connect(address).or_else(|_| connect(behind))?;
+        let [is_deaf, has_gone] = [false; 2].map(AtomicBool::new);
+        let (behind, store_behind) = (parse(behind)?, None);
+        Ok(Self { socket, behind, store_behind, is_deaf, has_gone })
     }
 
     fn say(&self, words: &str) {
         let bytes = words.as_bytes();
-        let said = self.socket.send(bytes).or_else(|error| match error.kind() {
-            // The first time, and from then on.
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected => {
-                self.socket.send_to_addr(bytes, &self.behind)
+        let said = self.socket.send(bytes).or_else(|error| {
+            if !has_gone(&error) {
+                return Err(error);
             }
-            _ => Err(error),
+            self.has_gone.store(true, Ordering::Relaxed);
+            self.socket.send_to_addr(bytes, &self.behind)
         });
         let was_deaf = self.is_deaf.swap(said.is_err(), Ordering::Relaxed);
         match said {
@@ -190,6 +201,21 @@ impl Manager {
             _ => {}
         }
     }
+}
+
+/// Whether what hears a process has ended, by what comes of telling it something: the first time, and from then on.
+pub(crate) fn has_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected)
+}
+
+/// Whether a sign of life was not heard by the keeper, which has ended.
+pub(crate) fn has_lost_its_keeper() -> bool {
+    MANAGER.get().is_some_and(|manager| manager.has_gone.load(Ordering::Relaxed))
+}
+
+/// Where a store hears this process that keeps its descriptors when its keeper has ended, if there is one.
+pub(crate) fn store_behind() -> Option<&'static SocketAddrUnix> {
+    MANAGER.get()?.store_behind.as_ref()
 }
 
 /// Where it hears this process, if it does.
@@ -208,6 +234,11 @@ fn parse(address: &OsStr) -> io::Result<SocketAddr> {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
         path => SocketAddr::from_pathname(OsStr::from_bytes(path)),
     }
+}
+
+/// The address of a socket that lies in a file, as `NOTIFY_SOCKET` has it.
+fn path_of(address: &OsStr) -> Option<SocketAddrUnix> {
+    SocketAddrUnix::new(address.as_bytes()).ok().filter(|_| !address.as_bytes().starts_with(b"@"))
 }
 
 /// A socket whose datagrams go to this address, as `NOTIFY_SOCKET` has it.

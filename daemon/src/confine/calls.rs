@@ -99,8 +99,8 @@ const STREAMS: &[c_long] = &[
 /// The supervisor listens to each engine by an eventfd of its own.
 const LISTENING: &[c_long] = &[libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait];
 
-/// Signs of life, also to what has come in the place of what was connected.
-const SIGNS: &[c_long] = &[libc::SYS_sendto];
+/// Signs of life, also to what has come in the place of what was connected, and then what a keeper has kept.
+const SIGNS: &[c_long] = &[libc::SYS_sendto, libc::SYS_sendmsg];
 
 /// What the C library makes of `epoll_wait`, where the processor has that.
 #[cfg(target_arch = "x86_64")]

@@ -12,6 +12,7 @@ use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::fd_store;
 use crate::sched::schedule::Schedule;
 use crate::service_manager;
 
@@ -41,7 +42,11 @@ impl Heartbeat {
             return Ok(None);
         };
         let schedule = Arc::clone(schedule);
-        Self::every(silence / 4, move || schedule.pulse(), service_manager::say_alive).map(Some)
+        let say = || {
+            service_manager::say_alive();
+            fd_store::follow_keeper();
+        };
+        Self::every(silence / 4, move || schedule.pulse(), say).map(Some)
     }
 
     /// Says so each `period` in which `pulse` has changed.

@@ -15,6 +15,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::process::Pid;
+
 use crate::fd_store;
 use crate::ledger::read;
 use crate::sd_notify;
@@ -31,6 +34,8 @@ pub struct Notify {
     /// What names of its vGPU begin with, where it has one.
     prefix: Option<String>,
     files: BTreeMap<String, OwnedFd>,
+    /// What has told of them, by name; nothing where that was told to a process before this one.
+    tellers: BTreeMap<String, Pid>,
 }
 
 impl Notify {
@@ -47,7 +52,8 @@ impl Notify {
         // Workers may be of another user, and the folder is theirs.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, prefix: None, files: BTreeMap::new() })
+        set_socket_passcred(&socket, true)?;
+        Ok(Self { socket, prefix: None, files: BTreeMap::new(), tellers: BTreeMap::new() })
     }
 
     /// Keeps what is of this vGPU, of which that is there already.
@@ -73,16 +79,37 @@ impl Notify {
 
     /// Nothing is kept any more; what serves its VM goes on.
     pub fn forget(&mut self) {
+        self.tellers.clear();
         while let Some((name, _)) = self.files.pop_first() {
             pass_on(&name, None);
         }
     }
 
-    fn keep(&mut self, name: String, file: OwnedFd) {
+    /// Nothing is kept any more but what this process has told of: what its keeper has told of may be older.
+    pub fn forget_all_but_of(&mut self, teller: Pid) {
+        let Self { files, tellers, .. } = self;
+        for (name, _) in files.extract_if(.., |name, _| tellers.get(name) != Some(&teller)) {
+            pass_on(&name, None);
+        }
+        tellers.retain(|_, its| *its == teller);
+    }
+
+    fn keep(&mut self, name: String, file: OwnedFd, teller: Option<Pid>) {
         let is_its = self.prefix.as_ref().is_some_and(|prefix| name.starts_with(prefix));
         if is_its && (self.files.len() < MOST || self.files.contains_key(&name)) {
             pass_on(&name, Some(file.as_fd()));
+            match teller {
+                Some(teller) => drop(self.tellers.insert(name.clone(), teller)),
+                None => drop(self.tellers.remove(&name)),
+            }
             self.files.insert(name, file);
+        }
+    }
+
+    fn drop_one(&mut self, name: &str) {
+        self.tellers.remove(name);
+        if self.files.remove(name).is_some() {
+            pass_on(name, None);
         }
     }
 
@@ -90,14 +117,14 @@ impl Notify {
     /// something that another process heard.
     pub fn serves(&mut self) -> bool {
         let mut serves = false;
-        while let Ok(Some(Datagram { bytes, files, .. })) = sd_notify::receive(&self.socket) {
+        while let Ok(Some(Datagram { bytes, files, sender })) = sd_notify::receive(&self.socket) {
             match sd_notify::read(&bytes) {
                 Message::Ready | Message::Alive => serves = true,
                 Message::Keep(name) => {
-                    files.into_iter().take(1).for_each(|file| self.keep(name.clone(), file))
+                    files.into_iter().take(1).for_each(|file| self.keep(name.clone(), file, sender));
                 }
-                Message::Drop(name) if self.files.remove(&name).is_some() => pass_on(&name, None),
-                Message::Drop(_) | Message::Main(_) | Message::Other => {}
+                Message::Drop(name) => self.drop_one(&name),
+                Message::Main(_) | Message::Other => {}
             }
         }
         serves
@@ -157,6 +184,23 @@ mod tests {
         notify.clear();
         assert!(notify.kept().is_empty());
         assert_eq!(vmm.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn cont_22_of_a_worker_whose_keeper_has_ended_what_it_told_of_itself_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.notify");
+        let file = || File::open("/dev/null").unwrap();
+        let before = ["log", "words"].map(|role| (format!("campanile.a.{role}"), file().into()));
+        let mut notify = Notify::open(&path).unwrap().keeping("a", before.into());
+        let socket = connect(path.as_os_str()).unwrap();
+        fd_store::add(&socket, "campanile.a.words", Some(file().as_fd())).unwrap();
+        assert!(!notify.serves());
+        let own = rustix::process::getpid();
+        notify.forget_all_but_of(own);
+        assert_eq!(notify.kept().keys().collect::<Vec<_>>(), ["campanile.a.words"]);
+        notify.forget_all_but_of(rustix::process::getppid().unwrap());
+        assert!(notify.kept().is_empty());
     }
 
     #[test]

@@ -162,14 +162,15 @@ impl Service {
         self.notify.clear();
     }
 
-    /// Another process is it from here on, which was found. What it has kept from here on does not come here.
+    /// Another process is it from here on, which was found. What it has told of itself is for the one after it, and nothing else.
     pub fn adopt(&mut self, found: Found, now: Instant) {
+        let process = found.process.pid();
         self.process = Some(found.process);
         self.phase = if found.serves { Phase::Serving(now) } else { Phase::Starting };
         self.has_served = true;
         (self.heard, self.found_silence) = (Some(now), found.silence);
         if self.found_silence.is_some() {
-            self.notify.forget();
+            self.notify.forget_all_but_of(process);
         }
     }
 

@@ -493,6 +493,33 @@ fn cont_22_a_vm_goes_on_whose_worker_and_keeper_are_killed_at_once() {
 }
 
 #[test]
+fn cont_22_a_vm_goes_on_whose_keeper_was_killed_before_its_worker() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campanile"));
+    command.env("WATCHDOG_USEC", SILENCE.as_micros().to_string());
+    let workers = Workers::by(command, &two());
+    let (vm, device) = device(&workers, "a");
+    let starter = Pid::from_raw(i32::try_from(workers.served.pid()).unwrap()).unwrap();
+    for _ in 0..2 {
+        let (worker, keeper) = workers.of("a").unwrap();
+        kill_process(keeper, Signal::KILL).unwrap();
+        until("a worker without a keeper", || workers.of("a") == Some((worker, worker)));
+        // What the keeper has told is no more, and the worker tells that when it gives its next sign of life. The last by its name.
+        until("what the worker has kept", || has_open(starter, "campanile-words"));
+        kill_process(worker, Signal::KILL).unwrap();
+        until("the next worker", || {
+            workers.of("a").is_some_and(|now| now.0 != worker && now.1 != keeper && now.0 != now.1)
+        });
+        assert!(vm.is_connected());
+        // It has gone on, or is lost: a new one works then.
+        if fill(&device, 2, true).is_err() {
+            fill(&Device::open(vm.open("test").unwrap()).unwrap(), 2, true).unwrap();
+        }
+    }
+    drop((device, vm));
+    until("nothing that is kept", || !has_open(starter, "campanile-words"));
+}
+
+#[test]
 fn cont_22_a_schedule_that_is_killed_is_started_again() {
     let workers = Workers::begin(&two());
     let (_vm, device) = device(&workers, "a");

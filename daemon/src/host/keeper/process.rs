@@ -32,7 +32,6 @@ use crate::host::heartbeat;
 use crate::host::upgrade::channel::Channel;
 use crate::service_manager::BEHIND;
 use crate::service_manager::HAS_STORE;
-use crate::service_manager::STORE_BEHIND;
 
 /// In the environment of a daemon that has a keeper, the number of that process: its standard input is the channel to it.
 pub(super) const HAS_KEEPER: &str = "CAMPANILE_KEEPER";
@@ -50,7 +49,7 @@ pub(super) fn spawn(program: &Path, line: &[OsString], store: &Store, silence: D
     let mut command = Command::new(program);
     command.args(line.iter().skip(1)).env("NOTIFY_SOCKET", store.address());
     command.env(HAS_KEEPER, getpid().as_raw_nonzero().to_string());
-    command.env_remove(HAS_STORE).env_remove(STORE_BEHIND);
+    command.env_remove(HAS_STORE);
     match store.outer() {
         Some(outer) => command.env(BEHIND, outer),
         None => command.env_remove(BEHIND),
