@@ -104,10 +104,10 @@ static void sampled(struct device *device) {
         vkCmdDispatch(commands, 1, 1, 1);
         barrier(commands);
         commands_run(device, commands);
-        for (uint32_t i = 0; i < 960; i++) {
+        for (uint32_t i = 0; i < 988; i++) {
             float value;
             memcpy(&value, &found.words[i], 4);
-            printf("%u.%u.%u.%u %.4f\n", kind, i / 60, i / 4 % 15, i % 4, value);
+            printf("%u.%u.%u.%u %.4f\n", kind, i / 76, i / 4 % 19, i % 4, value);
         }
         for (int i = 0; i < 2; i++) vkDestroySampler(device->device, samplers[i], NULL);
     }

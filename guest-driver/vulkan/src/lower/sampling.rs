@@ -60,8 +60,7 @@ impl Body<'_> {
         let at = self.continuous(used.shape, coordinate, is_projected)?;
         let lod = match (operands.lod, operands.grad) {
             (Some(lod), _) => lod,
-            (None, Some(_)) if used.shape.dim == Dim::Cube => return Err("a cube is sampled by gradients"),
-            (None, Some(grad)) => self.level_of(used, grad)?,
+            (None, Some(grad)) => self.level_of(used, at, grad)?,
             (None, None) => return Err("a level is missing"),
         };
         let [pointer, image, sampler, dimensions] = self.sources(used)?;
@@ -78,8 +77,8 @@ impl Body<'_> {
         [coordinate, part]: [u32; 2],
         operands: &Operands,
     ) -> Result<(), Refusal> {
-        if operands.offsets.is_some() || operands.lod.is_some() || used.shape.dim == Dim::Cube {
-            return Err("taps are gathered of a cube or a level, or have offsets of their own");
+        if operands.offsets.is_some() || operands.lod.is_some() {
+            return Err("taps are gathered of a level, or have offsets of their own");
         }
         let function = self.typed_for(used, "gather")?;
         let at = self.continuous(used.shape, coordinate, false)?;
@@ -157,10 +156,12 @@ impl Body<'_> {
         }))
     }
 
-    /// The level that gradients ask for.
-    fn level_of(&mut self, used: &Used, grad: [u32; 2]) -> Result<u32, Refusal> {
-        let (function, record) = (self.module.library("level_of")?, self.record(used.handle.image)?);
-        let sides = used.shape.dimensions();
+    /// The level that gradients ask for, of a cube where it is sampled at `at`.
+    fn level_of(&mut self, used: &Used, at: u32, grad: [u32; 2]) -> Result<u32, Refusal> {
+        let is_cube = used.shape.dim == Dim::Cube;
+        let function = self.module.library(if is_cube { "level_of_cube" } else { "level_of" })?;
+        let record = self.record(used.handle.image)?;
+        let sides = used.shape.continuous();
         let mut vectors = [0; 2];
         for (place, gradient) in vectors.iter_mut().zip(grad) {
             let count = match self.module.values.get(&gradient) {
@@ -175,8 +176,8 @@ impl Body<'_> {
                 emit.vector(Scalar::Float, &parts)
             });
         }
-        let dimensions = self.module.code.uint(sides);
-        let operands = [function, record, dimensions, vectors[0], vectors[1]];
+        let by = if is_cube { at } else { self.module.code.uint(sides) };
+        let operands = [function, record, by, vectors[0], vectors[1]];
         Ok(self.inline(|emit| emit.op(Op::FunctionCall, FLOAT, &operands)))
     }
 }

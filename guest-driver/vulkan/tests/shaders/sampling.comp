@@ -1,6 +1,6 @@
 #version 450
 // Images of all kinds, sampled by level, by gradients, with offsets, as cubes and gathered
-layout(local_size_x = 16) in;
+layout(local_size_x = 13) in;
 layout(set = 0, binding = 0) uniform sampler2D plain;
 layout(set = 0, binding = 1) uniform sampler3D volume;
 layout(set = 0, binding = 2) uniform samplerCube cube;
@@ -16,7 +16,7 @@ void main() {
     vec3 at = vec3(i * 0.273 - 1.9, i * 0.191 - 1.3, 2.2 - i * 0.311);
     float level = i * 0.29 - 0.6;
     vec3 to = vec3(sin(i * 1.3), cos(i * 2.1), sin(i * 0.7 + 1.0));
-    uint n = i * 15;
+    uint n = i * 19;
     found[n++] = of(plain, at.xy, level);
     found[n++] = textureLodOffset(plain, at.xy, level, ivec2(2, -3));
     found[n++] = textureGrad(plain, at.xy, vec2(0.11, 0.02) * i, vec2(0.03, 0.07));
@@ -33,4 +33,9 @@ void main() {
     // Close to an edge of a cube, and to a corner
     found[n++] = textureLod(cube, vec3(1.0, 0.97 - i * 0.005, 0.2), 0.0);
     found[n++] = textureLod(cube, vec3(-0.99, 0.98, 0.98 + i * 0.001), 0.0);
+    // The level by how fast a direction turns, and four neighbours on one face or over an edge
+    found[n++] = textureGrad(cube, to, vec3(0.05, 0.3, -0.1) * i, vec3(0.2, -0.1, 0.15));
+    found[n++] = textureGrad(cube, vec3(to.x, -2.0, to.z), vec3(0.4, 0.0, 0.1), vec3(0.0, 0.9, 0.2) * i);
+    found[n++] = textureGather(cube, vec3(0.3 - i * 0.02, 0.4, -0.6), 0);
+    found[n++] = textureGather(cube, vec3(-1.0, 0.97, 0.3 - i * 0.03), 0);
 }

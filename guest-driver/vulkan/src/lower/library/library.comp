@@ -69,22 +69,34 @@ int wrapped(const int at, const int side, const uint mode) {
     }
 }
 
+// A direction as a face has it: across, down, and away from the centre
+vec3 sided(const uint face, const vec3 of) {
+    float way = (face & 1) == 0 ? 1 : -1;
+    if (face < 2) return vec3(-way * of.z, -of.y, way * of.x);
+    if (face < 4) return vec3(of.x, way * of.z, way * of.y);
+    return vec3(way * of.x, -of.y, way * of.z);
+}
+
 // Face in z, and the place in it from 0 to 1
 vec3 face_of(const vec3 to) {
     vec3 far = abs(to);
-    vec3 side;
-    float face;
-    if (far.z >= far.x && far.z >= far.y) {
-        face = to.z < 0 ? 5 : 4;
-        side = vec3(to.z < 0 ? -to.x : to.x, -to.y, far.z);
-    } else if (far.y >= far.x) {
-        face = to.y < 0 ? 3 : 2;
-        side = vec3(to.x, to.y < 0 ? -to.z : to.z, far.y);
-    } else {
-        face = to.x < 0 ? 1 : 0;
-        side = vec3(to.x < 0 ? to.z : -to.z, -to.y, far.x);
-    }
+    uint face;
+    if (far.z >= far.x && far.z >= far.y) face = to.z < 0 ? 5 : 4;
+    else if (far.y >= far.x) face = to.y < 0 ? 3 : 2;
+    else face = to.x < 0 ? 1 : 0;
+    vec3 side = sided(face, to);
     return vec3(0.5 * side.xy / side.z + 0.5, face);
+}
+
+// How fast the place in a face moves where the direction does
+vec2 moved(const vec3 side, const vec3 by) { return 0.5 * (by.xy * side.z - side.xy * by.z) / (side.z * side.z); }
+
+// The level of a cube that neighbouring directions ask for
+float level_of_cube(const uint record, const vec4 at, const vec3 x, const vec3 y) {
+    uint face = uint(face_of(at.xyz).z);
+    vec3 side = sided(face, at.xyz);
+    float far = max(length(moved(side, sided(face, x))), length(moved(side, sided(face, y))));
+    return log2(far * float(rows[record].x));
 }
 
 // From the centre to a place in a face, which may lie beyond its edges
