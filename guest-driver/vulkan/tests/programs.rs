@@ -337,7 +337,12 @@ fn images_come_to_the_same_on_the_driver_itself() {
 
 #[test]
 fn what_is_sampled_is_what_the_driver_itself_samples() {
-    let ours = printed_on(&["--tdr-timeout", "5000"], "sampling", "sampled", &[VALIDATION]);
+    let ours = printed_on(
+        &["--tdr-timeout", "5000", "--compile-timeout", "600000"],
+        "sampling",
+        "sampled",
+        &[VALIDATION],
+    );
     let native = printed_natively("sampling", "sampled");
     let numbers = |text: &str| -> Vec<(String, f64)> {
         let number = |line: &str| {
