@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use campanile_host_gpu::dirty::protect::Guard;
 use campanile_host_gpu::engine::sandbox::Workload;
+use campanile_host_gpu::engine::sandbox::driver_profiles::requests_of;
 use campanile_host_gpu::engine::sandbox::files::Needs;
 use campanile_host_gpu::engine::sandbox::files::restrict_files;
 use campanile_host_gpu::engine::sandbox::process::drop_capabilities;
 use campanile_host_gpu::engine::sandbox::process::harden_process;
-use campanile_host_gpu::engine::sandbox::system_calls::GPU_REQUESTS;
 use campanile_host_gpu::engine::sandbox::system_calls::restrict_system_calls;
 use campanile_host_gpu::event::Event;
 use campanile_host_gpu::memory::vram::create_memfd;
@@ -59,8 +59,11 @@ fn seal_and_perform(attempt: &str, seal: &str) -> ! {
         "nothing" => Ok(()),
         seal => {
             harden_process().and_then(|()| drop_capabilities()).unwrap();
-            let (_, workload) = SEALS.into_iter().find(|(name, _)| *name == seal).unwrap();
-            restrict_system_calls(workload, guard.as_ref().map(Guard::number), None)
+            // A GPU's, of any driver or of one.
+            let (name, driver) = seal.split_once(" of ").unwrap_or((seal, "any"));
+            let (_, workload) = SEALS.into_iter().find(|(known, _)| *known == name).unwrap();
+            let requests = requests_of(driver).unwrap();
+            restrict_system_calls(workload, guard.as_ref().map(Guard::number), None, &requests)
         }
     };
     outcome.unwrap();
@@ -131,17 +134,11 @@ fn perform(attempt: &str, parent: Pid, guard: Option<&Guard>) -> io::Result<()> 
         }
         "another ioctl" => rustix::io::ioctl_fionread(io::stdin()).map(drop).map_err(Into::into),
         "ask drivers of GPUs" => {
-            let nowhere = File::open("/dev/null")?;
-            for (family, of) in GPU_REQUESTS {
-                let request = libc::c_ulong::from(family) << 8 | 1;
-                // SAFETY: `/dev/null` knows no request, and this one has no argument.
-                #[allow(unsafe_code)]
-                let asked = unsafe { libc::ioctl(nowhere.as_raw_fd(), request) };
-                let error = io::Error::last_os_error();
-                assert_eq!((asked, error.raw_os_error()), (-1, Some(libc::ENOTTY)), "it reaches {of}");
-            }
-            Ok(())
+            requests_of("any").unwrap().iter().try_for_each(|requests| ask(requests.family, 1))
         }
+        "ask NVIDIA's driver" => ask(b'F', 200),
+        "ask amdgpu" => ask(b'd', 0x44),
+        "ask nouveau for objects" => ask(b'd', 0x81),
         "keep an eventfd from waiting" => {
             rustix::fs::fcntl_setfl(&Event::new()?, OFlags::NONBLOCK).map_err(Into::into)
         }
@@ -154,6 +151,17 @@ fn perform(attempt: &str, parent: Pid, guard: Option<&Guard>) -> io::Result<()> 
         "create memory" => create_memfd("test", 4096).map(drop),
         other => panic!("no attempt {other}"),
     }
+}
+
+/// Asks `/dev/null`, which knows no request, by `ioctl`: an error where the request does not reach it.
+fn ask(family: u8, number: u8) -> io::Result<()> {
+    let nowhere = File::open("/dev/null")?;
+    let request = (libc::c_ulong::from(family) << 8) | libc::c_ulong::from(number);
+    // SAFETY: `/dev/null` knows no request, and this one has no argument.
+    #[allow(unsafe_code)]
+    let _asked = unsafe { libc::ioctl(nowhere.as_raw_fd(), request) };
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENOTTY) { Ok(()) } else { Err(error) }
 }
 
 fn outcome(attempt: &str, seal: &str) -> ExitStatus {
@@ -259,6 +267,21 @@ fn a_sealed_gpu_engine_is_refused_processes_and_sockets() {
     // Drivers start threads and load compilers late.
     for attempt in ["thread", "open devices", "make executable memory"] {
         succeeds(attempt, "gpu");
+    }
+}
+
+#[test]
+fn an_engine_with_a_gpu_asks_its_own_driver_and_no_other() {
+    let all = ["ask NVIDIA's driver", "ask amdgpu", "ask nouveau for objects"];
+    for (driver, own) in [("NVIDIA", &all[..2]), ("radv", &all[1..2]), ("NVK", &all[1..])] {
+        let seal = format!("gpu of {driver}");
+        for attempt in all {
+            if own.contains(&attempt) { succeeds(attempt, &seal) } else { is_refused(attempt, &seal) }
+        }
+    }
+    for attempt in all {
+        succeeds(attempt, "gpu");
+        is_refused(attempt, "gpu of llvmpipe");
     }
 }
 

@@ -42,6 +42,9 @@ use super::opening::OpenedCompute;
 use super::opening::OpenedNode;
 use super::opening::open;
 use super::sandbox::Workload;
+use super::sandbox::driver_profiles::Requests;
+use super::sandbox::driver_profiles::requests_of;
+use super::sandbox::error::SandboxError;
 use super::sandbox::system_calls::restrict_system_calls;
 use super::secondary_pipelines;
 use super::signals::Signals;
@@ -105,6 +108,8 @@ struct Ready {
     mover: Option<Mover>,
     device: String,
     workload: Workload,
+    /// What it asks of its driver.
+    requests: Vec<Requests>,
     guard: Option<Guard>,
     vram: u64,
     profile: Option<Box<Profile>>,
@@ -177,7 +182,7 @@ fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
     let kernels = Arc::default();
     let sender = CommandSender { sender, kernels: Arc::clone(&kernels), pending: Arc::clone(&pending), wake };
     let commands = Commands { receiver, kernels, pending };
-    let (mut copies, mut mover) = (None, None);
+    let (mut copies, mut mover, mut driver) = (None, None, String::new());
     let (node, compiler, device, workload, profile) = match (node, &local) {
         (OpenedNode::Copies, None) => {
             (Node::Copy, None, "copies on the CPU".to_owned(), Workload::Copies, None)
@@ -186,6 +191,7 @@ fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
             let opened = begin_copies([*guests, *daemons], files, &vram)?;
             (copies, mover) = (Some(opened.copies), Some(opened.mover));
             let device = format!("copies by {}", opened.info);
+            driver.clone_from(&opened.info.driver);
             (Node::Copy, None, device, workload_of(&opened.info), None)
         }
         (OpenedNode::Computes(opened), local) => {
@@ -193,6 +199,7 @@ fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
             let begun = begin_compute(*opened, &start, &shared, &vram, local.as_ref(), code, &sender)?;
             copies = begun.copies;
             let Compute { node, compiler, info, profile, .. } = begun;
+            driver.clone_from(&info.driver);
             (node, Some(compiler), info.to_string(), workload_of(&info), Some(Box::new(profile)))
         }
         _ => return Err(StartError::OpenedOther),
@@ -217,7 +224,20 @@ fn prepare(channel: &Channel) -> Result<Prepared, StartError> {
     let execution =
         Execution::new(Machine { shared, tables, segments, node, signals }, policy, commands, events, spin);
     let (commands, vram) = (sender, vram_address);
-    let ready = Ready { start, execution, commands, compiler, mover, device, workload, guard, vram, profile };
+    let requests = requests_of(&driver).map_err(SandboxError::from)?;
+    let ready = Ready {
+        start,
+        execution,
+        commands,
+        compiler,
+        mover,
+        device,
+        workload,
+        requests,
+        guard,
+        vram,
+        profile,
+    };
     Ok(Prepared::Ready(Box::new(ready)))
 }
 
@@ -271,8 +291,19 @@ fn begin_compute(
 
 impl Ready {
     fn go(self, channel: Channel) -> Result<StartError, StartError> {
-        let Self { start, execution, commands, compiler, mover, device, workload, guard, vram, profile } =
-            self;
+        let Self {
+            start,
+            execution,
+            commands,
+            compiler,
+            mover,
+            device,
+            workload,
+            requests,
+            guard,
+            vram,
+            profile,
+        } = self;
         let (begin, begin_rx) = mpsc::channel();
         let notes = guard.as_ref().map(Guard::number);
         let cache = compiler.as_ref().and_then(|compiler| compiler.cache.as_ref()).map(Store::descriptors);
@@ -301,7 +332,7 @@ impl Ready {
         // This thread's only, which has no more to start.
         cpu_slice::shorten();
         let sealed = if start.sandbox {
-            restrict_system_calls(workload, notes, cache).map_err(StartError::from)
+            restrict_system_calls(workload, notes, cache, &requests).map_err(StartError::from)
         } else {
             Ok(())
         };

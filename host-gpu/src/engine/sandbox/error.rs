@@ -2,6 +2,8 @@
 
 use std::io;
 
+use super::driver_profiles::ProfileError;
+
 /// Why a process could not give something up. It then must not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
@@ -20,6 +22,9 @@ pub enum SandboxError {
          every file of this user; `--no-sandbox` runs it nevertheless"
     )]
     NoLandlock,
+    /// What drivers open and ask cannot be read.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// Landlock refused the rules.
     #[error("Landlock: {0}; `--no-sandbox` runs without it")]
     Landlock(#[from] landlock::RulesetError),

@@ -19,6 +19,7 @@ use landlock::Scope;
 use landlock::path_beneath_rules;
 use serde::Deserialize;
 
+use super::driver_profiles::of_libraries;
 use super::error::SandboxError;
 
 /// The newest Landlock that was tested. Older kernels enforce what they know of it: files from 5.13 on, TCP from
@@ -28,25 +29,18 @@ const TESTED: ABI = ABI::V7;
 /// Libraries of the system.
 const LIBRARIES: &[&str] = &["/usr", "/lib", "/lib64"];
 
-/// What loaders and drivers read: their settings, the machine and this process.
+/// What loaders and all drivers read: their settings, the machine and this process.
 const READ: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
     "/etc/vulkan",
     "/etc/drirc",
-    "/etc/nvidia",
     "/sys",
     "/proc/self",
     "/proc/cpuinfo",
     "/proc/meminfo",
-    "/proc/devices",
-    "/proc/modules",
-    "/proc/driver/nvidia",
 ];
-
-/// GPUs under `/dev`, by the start of their names.
-const DEVICES: &[&str] = &["dri", "nvidia", "kfd", "mali"];
 
 /// What an engine opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +51,7 @@ pub enum Needs {
     Driver,
 }
 
-/// Leaves no file to an engine that copies by itself, and to one with a driver only what that loads and the nodes of GPUs. What
+/// Leaves no file to an engine that copies by itself, and to one with a driver only what that loads, and what its [profile](super::driver_profiles) names. What
 /// is open already stays usable. Call it before the first thread: it binds the calling one and those it starts. Below `own`, a folder
 /// of this process, everything may be done as long as that is there.
 pub fn restrict_files(needs: Needs, own: Option<&Path>) -> Result<(), SandboxError> {
@@ -73,13 +67,20 @@ pub fn restrict_files(needs: Needs, own: Option<&Path>) -> Result<(), SandboxErr
             let read = AccessFs::ReadFile | AccessFs::ReadDir;
             let use_device = read | AccessFs::WriteFile | AccessFs::IoctlDev;
             let drivers = Drivers::of_environment();
+            let profiles = of_libraries(&drivers.names)?;
+            let dev = Path::new("/dev");
+            let nodes = profiles.iter().flat_map(|profile| profile.nodes_below(dev));
+            let lists = profiles.iter().flat_map(|profile| &profile.lists);
+            let reads = profiles.iter().flat_map(|profile| &profile.reads);
             // Paths that do not exist are left out.
             rules
                 .add_rules(path_beneath_rules(LIBRARIES, load))?
                 .add_rules(path_beneath_rules(drivers.libraries, load))?
                 .add_rules(path_beneath_rules(drivers.manifests, read))?
                 .add_rules(path_beneath_rules(READ, read))?
-                .add_rules(path_beneath_rules(devices(Path::new("/dev")), use_device))?
+                .add_rules(path_beneath_rules(reads, read))?
+                .add_rules(path_beneath_rules(lists, AccessFs::ReadDir))?
+                .add_rules(path_beneath_rules(nodes, use_device))?
                 .add_rules(path_beneath_rules(own, AccessFs::from_all(TESTED)))?
         }
     };
@@ -89,20 +90,13 @@ pub fn restrict_files(needs: Needs, own: Option<&Path>) -> Result<(), SandboxErr
     }
 }
 
-fn devices(folder: &Path) -> Vec<PathBuf> {
-    let is_device = |name: &str| DEVICES.iter().any(|start| name.starts_with(start));
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_device))
-        .map(|entry| entry.path())
-        .collect()
-}
-
-/// Drivers and layers outside the system's folders.
+/// Drivers and layers that are named, wherever they lie.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Drivers {
     manifests: Vec<PathBuf>,
     libraries: Vec<PathBuf>,
+    /// File names of the libraries of drivers, empty where a manifest does not say; none where the loader looks for drivers itself.
+    names: Vec<String>,
 }
 
 /// What a manifest says of interest here.
@@ -127,11 +121,17 @@ impl Drivers {
             variable(name).map(|value| env::split_paths(&value).collect::<Vec<_>>()).unwrap_or_default()
         };
         let mut drivers = Self::default();
-        for named in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LAYER_PATH"].into_iter().flat_map(paths) {
-            for manifest in manifests_at(&named) {
-                drivers.libraries.extend(library_folder(&manifest));
+        for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LAYER_PATH"] {
+            for named in paths(variable) {
+                for manifest in manifests_at(&named) {
+                    let library = library_of(&manifest);
+                    drivers.libraries.extend(library.as_ref().and_then(|path| folder_of(&manifest, path)));
+                    if variable != "VK_LAYER_PATH" {
+                        drivers.names.push(name_of(library.as_deref()));
+                    }
+                }
+                drivers.manifests.push(named);
             }
-            drivers.manifests.push(named);
         }
         drivers.libraries.extend(paths("LD_LIBRARY_PATH"));
         // An empty entry means the working folder, where no driver lies.
@@ -141,6 +141,8 @@ impl Drivers {
             paths.sort();
             paths.dedup();
         }
+        drivers.names.sort();
+        drivers.names.dedup();
         drivers
     }
 }
@@ -155,12 +157,21 @@ fn manifests_at(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where the driver's library and those next to it are, unless the loader searches for it. A manifest that cannot
-/// be read is the Vulkan loader's to complain about.
-fn library_folder(manifest: &Path) -> Option<PathBuf> {
+/// The library that a manifest names. One that cannot be read is the Vulkan loader's to complain about.
+fn library_of(manifest: &Path) -> Option<PathBuf> {
     let Manifest { driver } = serde_json::from_slice(&fs::read(manifest).ok()?).ok()?;
-    let folder = driver.library_path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+    Some(driver.library_path)
+}
+
+/// Where a library and those next to it are, unless the loader searches for it.
+fn folder_of(manifest: &Path, library: &Path) -> Option<PathBuf> {
+    let folder = library.parent().filter(|folder| !folder.as_os_str().is_empty())?;
     Some(manifest.parent()?.join(folder))
+}
+
+/// A name that no profile has, where there is none.
+fn name_of(library: Option<&Path>) -> String {
+    library.and_then(Path::file_name).map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -190,6 +201,7 @@ mod tests {
         libraries.sort();
         assert_eq!(drivers.libraries, libraries);
         assert_eq!(drivers.manifests, [at("a.json"), at("b.json"), at("broken.json"), at("c.json")]);
+        assert_eq!(drivers.names, ["", "libb.so", "libc.so", "libvulkan_a.so"]);
         assert_eq!(Drivers::named_by(&|_| None), Drivers::default());
         // A folder of layers.
         fs::create_dir(at("layers")).unwrap();
@@ -197,16 +209,6 @@ mod tests {
         let layers = Drivers::named_by(&|name| (name == "VK_LAYER_PATH").then(|| at("layers").into()));
         assert_eq!(layers.libraries, [at("layers/../e")]);
         assert_eq!(layers.manifests, [at("layers")]);
-    }
-
-    #[test]
-    fn only_gpus_are_devices() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["dri", "nvidiactl", "nvidia0", "kfd", "sda", "mem", "kvm", "null"] {
-            fs::write(folder.path().join(name), "").unwrap();
-        }
-        let mut found = devices(folder.path());
-        found.sort();
-        assert_eq!(found, ["dri", "kfd", "nvidia0", "nvidiactl"].map(|name| folder.path().join(name)));
+        assert!(layers.names.is_empty(), "a layer is no driver");
     }
 }

@@ -6,8 +6,8 @@
 //!   drop_capabilities     root or not, nothing beyond a plain user's rights is left
 //!        │
 //!   restrict_files        Landlock, this thread and those it starts: a copy engine opens no file at all, a
-//!        │                compute engine reads libraries and drivers and opens GPU device nodes; no TCP, no
-//!        │                signal and no abstract socket to other processes
+//!        │                compute engine reads libraries and drivers and opens the device nodes of its driver's
+//!        │                profile; no TCP, no signal and no abstract socket to other processes
 //!   ── the driver starts: threads, self-test, everything that it opens late ──
 //!        │
 //!   restrict_system_calls seccomp, all threads at once: what the loop needs, and nothing else
@@ -23,7 +23,7 @@
 //! | memory that no limit counts | no | no | yes |
 //! | locks files | no | those of the driver's cache | those of the driver's cache |
 //! | asks whether a descriptor is a terminal | fails with `ENOTTY` | fails with `ENOTTY` | yes |
-//! | makes requests of drivers (`ioctl`) | no | no | those of GPUs' drivers, by family |
+//! | makes requests of drivers (`ioctl`) | no | no | those of its driver's [profile](driver_profiles) |
 //! | makes code executable | no | never what is writable | yes (compilers are loaded late) |
 //! | starts threads | no | no: fails with `EPERM` | yes |
 //! | starts processes | no | no: fails with `EPERM` | no |
@@ -33,6 +33,7 @@
 //! `PR_SET_DUMPABLE` stays on: the daemon, a process of the same user, reads `/proc/PID/pagemap` of engines to
 //! see which memory they wrote, and may do so only of dumpable ones. No other user may.
 
+pub mod driver_profiles;
 pub mod error;
 pub mod files;
 pub mod process;

@@ -20,6 +20,7 @@ use seccompiler::SeccompFilter;
 use seccompiler::SeccompRule;
 
 use super::Workload;
+use super::driver_profiles::Requests;
 use super::error::SandboxError;
 use crate::code_cache::store::Descriptors;
 use crate::dirty::protect::UFFDIO_REGISTER;
@@ -149,20 +150,6 @@ const GPU: &[c_long] = &[
     libc::SYS_getppid,
 ];
 
-/// The families of requests that an engine with a GPU makes by `ioctl`: bits 8 to 15 of the request, and the drivers that have it, by
-/// the headers of their kernel modules. Others fail, those of terminals and sockets among them; FIONBIO, too, which would take an
-/// eventfd's O_NONBLOCK away.
-pub const GPU_REQUESTS: [(u8, &str); 8] = [
-    (b'd', "DRM: amdgpu, i915, xe, nouveau, panfrost, msm and others"),
-    (b'F', "NVIDIA's resource manager"),
-    (0, "NVIDIA's unified memory, whose requests are bare numbers"),
-    (b'm', "NVIDIA's display engine"),
-    (b'K', "AMD's compute queues (KFD)"),
-    (0x80, "Arm's Mali (kbase)"),
-    (b'b', "dma-buf"),
-    (b'>', "sync files"),
-];
-
 /// GPU calls that other processors do not have.
 #[cfg(target_arch = "x86_64")]
 const GPU_OLD: &[c_long] = &[
@@ -184,15 +171,17 @@ const GPU_OLD: &[c_long] = &[];
 /// Leaves only the system calls that `workload` needs, to every thread there is. Irrevocable.
 ///
 /// The driver must have run once: what it opens, starts or asks at its first kernel is refused from here on. `notes` is
-/// the descriptor by which what is mapped later is write-protected, where that is done; `cache` are those of what it has compiled.
+/// the descriptor by which what is mapped later is write-protected, where that is done; `cache` are those of what it has compiled;
+/// `requests` is what an engine with a GPU asks of its driver. FIONBIO is none of these, as it would take an eventfd's O_NONBLOCK away.
 pub fn restrict_system_calls(
     workload: Workload,
     notes: Option<i32>,
     cache: Option<Descriptors>,
+    requests: &[Requests],
 ) -> Result<(), SandboxError> {
     // The first look at the clock finds the vDSO with a prctl that is refused from here on; a TIMESTAMP would be it.
     let _found = clock_gettime(ClockId::Monotonic);
-    let program = program(workload, &growable_files(), notes, cache)?;
+    let program = program(workload, &growable_files(), notes, cache, requests)?;
     if workload != Workload::KernelsOnGpu {
         // First, as the other allows no further filter.
         for failing in failing()? {
@@ -222,12 +211,13 @@ fn program(
     growable: &[u32],
     notes: Option<i32>,
     cache: Option<Descriptors>,
+    requests: &[Requests],
 ) -> Result<BpfProgram, BackendError> {
     let otherwise = match workload {
         Workload::Copies | Workload::KernelsOnCpu => SeccompAction::KillProcess,
         Workload::KernelsOnGpu => SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
     };
-    let rules = rules(workload, growable, notes, cache)?;
+    let rules = rules(workload, growable, notes, cache, requests)?;
     SeccompFilter::new(rules, otherwise, SeccompAction::Allow, env::consts::ARCH.try_into()?)?.try_into()
 }
 
@@ -238,6 +228,7 @@ fn rules(
     growable: &[u32],
     notes: Option<i32>,
     cache: Option<Descriptors>,
+    requests: &[Requests],
 ) -> Result<Rules, BackendError> {
     let own = u64::from(std::process::id());
     let mut rules = Rules::new();
@@ -262,11 +253,11 @@ fn rules(
             // Threads, not processes. `clone3`, whose flags a filter cannot see, fails, and libc falls back to this.
             let thread = bits(libc::CLONE_THREAD);
             rules.insert(libc::SYS_clone, vec![argument(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
-            let mut requests = each(1, TERMINAL.into_iter())?;
-            for (family, _) in GPU_REQUESTS {
-                requests.push(argument(1, SeccompCmpOp::MaskedEq(0xff00), u64::from(family) << 8)?);
+            let mut asked = each(1, TERMINAL.into_iter())?;
+            for (mask, value) in requests.iter().flat_map(Requests::masks) {
+                asked.push(argument(1, SeccompCmpOp::MaskedEq(mask), value)?);
             }
-            rules.insert(libc::SYS_ioctl, requests);
+            rules.insert(libc::SYS_ioctl, asked);
             (Vec::new(), Vec::new(), &GPU_FILE_COMMANDS)
         }
     };
