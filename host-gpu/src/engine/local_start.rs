@@ -93,7 +93,8 @@ pub(super) fn begin_copies(
 
 /// Allocates local memory, for engines that are to come.
 pub(super) fn allocate(driver: &Driver, bytes: u64) -> Result<Exported, StartError> {
-    local_copies::allocate(driver, bytes).map_err(|error| StartError::Node(error.to_string()))
+    let failed = |error| StartError::Node(format!("{}: {error}", driver.info().name));
+    local_copies::allocate(driver, bytes).map_err(failed)
 }
 
 /// Makes the calling thread nicer, for good, and those that it starts.

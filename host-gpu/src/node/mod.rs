@@ -29,6 +29,8 @@ pub mod packet;
 mod secondary;
 pub mod signal;
 pub mod slices;
+pub mod slicing;
+mod slicing_scene;
 pub mod space;
 pub mod transfer;
 mod turn;

@@ -70,6 +70,22 @@ impl Handles {
     }
 }
 
+/// What a driver says that a process may have of a heap now (`VK_EXT_memory_budget`), bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// This process may have, with what it has, as others have theirs now.
+    pub may_have: u64,
+    /// It has.
+    pub has: u64,
+}
+
+impl Budget {
+    /// More that it may have.
+    pub const fn left(&self) -> u64 {
+        self.may_have.saturating_sub(self.has)
+    }
+}
+
 /// Memory and queues of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
@@ -81,6 +97,8 @@ pub struct Hardware {
     pub heaps: usize,
     /// How many types of memory there are.
     pub types: usize,
+    /// Of the heap that local memory is allocated in; none where the driver does not say.
+    pub budget: Option<Budget>,
     /// The families of its queues, in Vulkan's order.
     pub families: Vec<Family>,
     /// That of these whose queue runs kernels.
@@ -154,6 +172,8 @@ pub struct Limits {
     pub binding_alignment: u64,
     /// What the address and length of imported memory must be multiples of, bytes.
     pub import_alignment: u64,
+    /// The longest allocation of its memory, bytes (`maxMemoryAllocationSize`).
+    pub allocation_length: u64,
     /// Invocations per dimension of a workgroup.
     pub workgroup: [u32; 3],
     /// Invocations in a workgroup.

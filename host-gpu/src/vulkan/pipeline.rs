@@ -252,6 +252,7 @@ mod tests {
             uniform_length: 4096,
             binding_alignment: 256,
             import_alignment: 4096,
+            allocation_length: 1 << 30,
             workgroup: [4, 2, 1],
             invocations: 8,
             workgroup_memory: 16,

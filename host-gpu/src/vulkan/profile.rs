@@ -170,6 +170,7 @@ pub(super) fn limits_within(limits: &Limits, to: &Profile) -> Limits {
         binding_alignment: to.binding_alignment.into(),
         // What guests do not see.
         import_alignment: limits.import_alignment,
+        allocation_length: limits.allocation_length,
         workgroup: to.workgroup,
         invocations: to.invocations,
         workgroup_memory: to.workgroup_memory,
@@ -234,6 +235,7 @@ mod tests {
             uniform_length: 11,
             binding_alignment: if large { 512 } else { 16 },
             import_alignment: 4096,
+            allocation_length: 1 << 30,
             workgroup: [pick(256, 2048), pick(128, 2048), pick(32, 2048)],
             invocations: pick(512, 2048),
             workgroup_memory: pick(16 << 10, 64 << 10),

@@ -1,6 +1,7 @@
 //! What is told of each device; the field names are those of `--json`.
 
 use campanile_host_gpu::dirty::method::Method;
+use campanile_host_gpu::node::slicing::Slicing;
 use campanile_host_gpu::vulkan::check::devices::Found;
 use campanile_host_gpu::vulkan::check::figures::Figures;
 use campanile_host_gpu::vulkan::check::figures::Spread;
@@ -100,6 +101,12 @@ pub struct MemoryReport {
     pub all_host_visible: bool,
     pub heaps: usize,
     pub types: usize,
+    /// The longest allocation (`maxMemoryAllocationSize`): local memory of a vGPU is one.
+    pub largest_allocation_bytes: u64,
+    /// What a process may have now of the heap of local memory, by `VK_EXT_memory_budget`; null where the driver does not say.
+    pub budget_bytes: Option<u64>,
+    /// What this process has of it.
+    pub budget_used_bytes: Option<u64>,
 }
 
 /// A family of queues.
@@ -135,6 +142,18 @@ pub struct FiguresReport {
     pub kernel_device_memory_gb_per_s: f64,
     /// The same in imported host memory, which is what video memory is today.
     pub kernel_host_memory_gb_per_s: f64,
+    /// How long a slice of a dispatch is to take, as engines cut it.
+    pub slice_target_ns: u128,
+    /// How long one takes by itself, from its start until its stores are visible.
+    pub slice_ns: u128,
+    pub slice_p99_ns: u128,
+    /// From the moment in which a dispatch in slices is told to stop until it has, and its stores are visible.
+    pub preempt_ns: u128,
+    pub preempt_p99_ns: u128,
+    /// The same dispatch in one piece, which something urgent would have to wait for.
+    pub whole_dispatch_ns: u128,
+    /// Its throughput in slices over that in one piece.
+    pub sliced_ratio: f64,
 }
 
 impl DeviceReport {
@@ -176,7 +195,7 @@ impl DeviceReport {
             problem: None,
             works: "",
             imports: host.into_iter().chain(exported).collect(),
-            memory: memory(hardware),
+            memory: memory(hardware, limits.allocation_length),
             queues: queues(hardware),
             dirty_tracking: tracking(info.kind, notes_stores),
             subgroup_size: limits.subgroup_size,
@@ -222,10 +241,12 @@ impl DeviceReport {
     }
 }
 
-impl From<&Figures> for FiguresReport {
-    fn from(figures: &Figures) -> Self {
+impl FiguresReport {
+    /// Of both measurements.
+    pub fn new(figures: &Figures, slicing: &Slicing) -> Self {
         let Spread { p50: polled, p99: polled_p99 } = figures.launch_polled;
         let Spread { p50: slept, p99: slept_p99 } = figures.launch_slept;
+        let Slicing { target, whole, slice, preempt, .. } = slicing;
         Self {
             launch_polled_ns: polled.as_nanos(),
             launch_polled_p99_ns: polled_p99.as_nanos(),
@@ -237,6 +258,13 @@ impl From<&Figures> for FiguresReport {
             copy_to_host_gb_per_s: figures.rate(figures.to_host),
             kernel_device_memory_gb_per_s: 2.0 * figures.rate(figures.kernel_local),
             kernel_host_memory_gb_per_s: 2.0 * figures.rate(figures.kernel_host),
+            slice_target_ns: target.as_nanos(),
+            slice_ns: slice.p50.as_nanos(),
+            slice_p99_ns: slice.p99.as_nanos(),
+            preempt_ns: preempt.p50.as_nanos(),
+            preempt_p99_ns: preempt.p99.as_nanos(),
+            whole_dispatch_ns: whole.as_nanos(),
+            sliced_ratio: slicing.ratio(),
         }
     }
 }
@@ -258,14 +286,17 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-fn memory(hardware: &Hardware) -> MemoryReport {
-    let Hardware { local_bytes, visible_bytes, heaps, types, .. } = *hardware;
+fn memory(hardware: &Hardware, largest_allocation_bytes: u64) -> MemoryReport {
+    let Hardware { local_bytes, visible_bytes, heaps, types, budget, .. } = *hardware;
     MemoryReport {
         device_local_bytes: local_bytes,
         host_visible_bytes: visible_bytes,
         all_host_visible: local_bytes > 0 && visible_bytes >= local_bytes,
         heaps,
         types,
+        largest_allocation_bytes,
+        budget_bytes: budget.map(|budget| budget.may_have),
+        budget_used_bytes: budget.map(|budget| budget.has),
     }
 }
 
@@ -295,6 +326,7 @@ fn tracking(kind: Kind, notes_stores: bool) -> Vec<Method> {
 #[cfg(test)]
 pub(super) mod tests {
     use campanile_host_gpu::dirty::method::Method;
+    use campanile_host_gpu::vulkan::info::Budget;
     use campanile_host_gpu::vulkan::info::Family;
     use campanile_host_gpu::vulkan::info::Hardware;
     use campanile_host_gpu::vulkan::info::Kind;
@@ -330,7 +362,7 @@ pub(super) mod tests {
             problem: None,
             works: "",
             imports: vec![import("host pointer"), import("copy"), import("opaque fd")],
-            memory: memory(&hardware()),
+            memory: memory(&hardware(), 4 << 30),
             queues: queues(&hardware()),
             dirty_tracking: tracking(Kind::Discrete, true),
             subgroup_size: 32,
@@ -357,6 +389,7 @@ pub(super) mod tests {
             visible_bytes: 80 << 30,
             heaps: 2,
             types: 5,
+            budget: Some(Budget { may_have: 70 << 30, has: 3 << 20 }),
             families: vec![family(true, true), family(false, false), family(false, true)],
             used: 2,
         }
@@ -426,9 +459,9 @@ pub(super) mod tests {
 
     #[test]
     fn memory_is_all_visible_where_the_largest_visible_heap_is_as_large_as_all_of_it() {
-        assert!(memory(&hardware()).all_host_visible);
-        assert!(!memory(&Hardware { visible_bytes: 256 << 20, ..hardware() }).all_host_visible);
-        assert!(!memory(&Hardware { local_bytes: 0, visible_bytes: 0, ..hardware() }).all_host_visible);
+        assert!(memory(&hardware(), 1).all_host_visible);
+        assert!(!memory(&Hardware { visible_bytes: 256 << 20, ..hardware() }, 1).all_host_visible);
+        assert!(!memory(&Hardware { local_bytes: 0, visible_bytes: 0, ..hardware() }, 1).all_host_visible);
     }
 
     #[test]

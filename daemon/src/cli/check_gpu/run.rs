@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use campanile_host_gpu::dirty::protect::Guard;
+use campanile_host_gpu::engine::message::SLICE_MICROSECONDS;
+use campanile_host_gpu::node::slicing;
 use campanile_host_gpu::vulkan::check::devices::Devices;
 use campanile_host_gpu::vulkan::check::devices::Found;
 use campanile_host_gpu::vulkan::check::figures;
@@ -11,11 +13,13 @@ use campanile_host_gpu::vulkan::device_name::DeviceName;
 use campanile_host_gpu::vulkan::driver::Driver;
 use campanile_host_gpu::vulkan::error::VulkanError;
 use campanile_host_gpu::vulkan::info::Handle;
+use campanile_host_gpu::vulkan::options::Options;
 
 use super::super::output::print;
 use super::super::vulkan_environment;
 use super::args::CheckGpuArguments;
 use super::report::DeviceReport;
+use super::report::FiguresReport;
 use super::report::ImportReport;
 use super::report::Report;
 
@@ -91,7 +95,9 @@ fn examine(devices: &Devices, index: usize, found: &Found, measures: bool, repor
             note(Some(import), outcome);
         }
     }
-    if measures && let Err(error) = measure(&mut driver, report) {
+    // By a driver that is waited for as engines do.
+    let for_slices = || devices.open(index, Options::default().spin).map(|(driver, _)| driver);
+    if measures && let Err(error) = measure(&mut driver, for_slices, report) {
         report.problem = Some(error.to_string());
     }
 }
@@ -103,10 +109,16 @@ fn note(import: Option<&mut ImportReport>, outcome: Result<(), VulkanError>) {
     }
 }
 
-fn measure(driver: &mut Driver, report: &mut DeviceReport) -> Result<(), VulkanError> {
+fn measure(
+    driver: &mut Driver,
+    for_slices: impl FnOnce() -> Result<Driver, VulkanError>,
+    report: &mut DeviceReport,
+) -> Result<(), VulkanError> {
     let tested = driver.self_test();
     report.self_test = Some(tested.is_ok());
     tested?;
-    report.figures = Some((&figures::measure(driver)?).into());
+    let figures = figures::measure(driver)?;
+    let slicing = slicing::measure(for_slices()?, Duration::from_micros(SLICE_MICROSECONDS))?;
+    report.figures = Some(FiguresReport::new(&figures, &slicing));
     Ok(())
 }

@@ -102,7 +102,13 @@ impl fmt::Display for FiguresReport {
         let (there, back) = (self.copy_to_device_gb_per_s, self.copy_to_host_gb_per_s);
         row("copy", &format!("{there:.1} GB/s to the device, {back:.1} GB/s to the host"))?;
         let (own, host) = (self.kernel_device_memory_gb_per_s, self.kernel_host_memory_gb_per_s);
-        row("kernels", &format!("{own:.1} GB/s in device memory, {host:.1} GB/s in host memory"))
+        row("kernels", &format!("{own:.1} GB/s in device memory, {host:.1} GB/s in host memory"))?;
+        let (slice, target) = (launch(self.slice_ns, self.slice_p99_ns), thousandth(self.slice_target_ns));
+        let ratio = self.sliced_ratio;
+        row("slices", &format!("{slice}, of {target} us asked; {ratio:.2} x the speed in one piece"))?;
+        let (preempt, whole) =
+            (launch(self.preempt_ns, self.preempt_p99_ns), thousandth(self.whole_dispatch_ns));
+        row("preemption", &format!("{preempt}; {whole} us for the same dispatch in one piece"))
     }
 }
 
@@ -119,7 +125,17 @@ fn memory(device: &DeviceReport) -> String {
     } else {
         format!("{seen} MiB of it host-visible")
     };
-    format!("{own} MiB device-local, {seen}; {} heaps, {} types", memory.heaps, memory.types)
+    let largest = memory.largest_allocation_bytes >> 20;
+    let budget = match memory.budget_bytes.zip(memory.budget_used_bytes) {
+        Some((may_have, has)) => {
+            format!("budget {} MiB, {} taken", may_have >> 20, has >> 20)
+        }
+        None => "no budget told".to_owned(),
+    };
+    let (heaps, types) = (memory.heaps, memory.types);
+    format!(
+        "{own} MiB device-local, {seen}; {heaps} heaps, {types} types; allocations of up to {largest} MiB; {budget}"
+    )
 }
 
 fn subgroups(device: &DeviceReport) -> String {
@@ -158,6 +174,13 @@ mod tests {
             copy_to_host_gb_per_s: 51.4,
             kernel_device_memory_gb_per_s: 2141.0,
             kernel_host_memory_gb_per_s: 84.0,
+            slice_target_ns: 2_000_000,
+            slice_ns: 2_100_000,
+            slice_p99_ns: 2_500_000,
+            preempt_ns: 3_050_000,
+            preempt_p99_ns: 4_000_000,
+            whole_dispatch_ns: 100_250_000,
+            sliced_ratio: 0.957,
         });
         let report = Report { serves: true, error: None, devices: vec![device] };
         shown(
@@ -168,7 +191,7 @@ mod tests {
                 "can serve\n",
                 "host pointer: works (something)",
                 "opaque fd: offered, not tried",
-                "81920 MiB device-local, all of it host-visible; 2 heaps, 5 types",
+                "81920 MiB device-local, all of it host-visible; 2 heaps, 5 types; allocations of up to 4096 MiB; budget 71680 MiB, 3 taken",
                 "2: 16 of compute transfer, timestamps of 64 bits, global priorities low medium high realtime, runs kernels\n",
                 "1: 16 of transfer, timestamps of 64 bits, no global priorities\n",
                 "bound-ranges, shadow-compare\n",
@@ -180,6 +203,8 @@ mod tests {
                 "440000.0 us for a GiB",
                 "51.0 GB/s to the device, 51.4 GB/s to the host",
                 "2141.0 GB/s in device memory, 84.0 GB/s in host memory",
+                "2100.0 us median, 2500.0 us p99, of 2000.0 us asked; 0.96 x the speed in one piece\n",
+                "3050.0 us median, 4000.0 us p99; 100250.0 us for the same dispatch in one piece\n",
             ],
         );
     }
@@ -193,6 +218,7 @@ mod tests {
         device.imports[2].problem = Some("contents are lost".to_owned());
         device.memory.all_host_visible = false;
         device.memory.host_visible_bytes = 256 << 20;
+        (device.memory.budget_bytes, device.memory.budget_used_bytes) = (None, None);
         device.subgroup_sizes = [0; 2];
         device.gpu_profiles[0].lacks = vec!["one thing".to_owned(), "another".to_owned()];
         device.self_test = Some(false);
@@ -207,6 +233,7 @@ mod tests {
                 "no compute node\n",
                 "opaque fd: FAILS: contents are lost\n",
                 "256 MiB of it host-visible",
+                "no budget told\n",
                 "32; not to be chosen",
                 "gpu profile        campanile-1: cannot serve it: one thing; another\n",
                 "FAILED\n",

@@ -53,7 +53,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(mut samples: Vec<Duration>) -> Self {
+    /// Of these; of none it is zero.
+    pub fn of(mut samples: Vec<Duration>) -> Self {
         samples.sort_unstable();
         let last = samples.len().saturating_sub(1);
         let at = |percent: usize| samples.get(last * percent / 100).copied().unwrap_or_default();

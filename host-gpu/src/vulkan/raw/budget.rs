@@ -5,33 +5,17 @@ use ash::ext;
 use ash::vk;
 
 use super::device::Gpu;
+use super::instance::Instance;
+use crate::vulkan::info::Budget;
 
-/// Bytes of a heap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::vulkan) struct Budget {
-    /// This process may have, with what it has, as others have theirs now.
-    pub(in crate::vulkan) may_have: u64,
-    /// It has.
-    pub(in crate::vulkan) has: u64,
-}
-
-impl Budget {
-    /// More that it may have.
-    pub(in crate::vulkan) const fn left(&self) -> u64 {
-        self.may_have.saturating_sub(self.has)
-    }
-}
-
-impl Gpu {
-    /// The budget of a heap; none where the driver says none.
-    pub(in crate::vulkan) fn budget(&self, heap: u32) -> Option<Budget> {
-        let (instance, device) = (&self.instance.raw, self.physical);
-        // SAFETY: the physical device is the instance's.
-        let extensions = unsafe { instance.enumerate_device_extension_properties(device) };
-        let untold = |result| {
-            log::warn!("a budget of memory is unknown: vkEnumerateDeviceExtensionProperties says {result}")
-        };
-        let extensions = extensions.map_err(untold).ok()?;
+impl Instance {
+    /// The budget of a heap of `device`, which has these extensions; none where the driver says none.
+    pub(super) fn budget(
+        &self,
+        device: vk::PhysicalDevice,
+        extensions: &[vk::ExtensionProperties],
+        heap: u32,
+    ) -> Option<Budget> {
         let name = ext::memory_budget::NAME;
         if !extensions.iter().any(|known| known.extension_name_as_c_str() == Ok(name)) {
             return None;
@@ -39,10 +23,19 @@ impl Gpu {
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
         let mut properties = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
         // SAFETY: the physical device is the instance's and has the extension, and both structures outlive the call.
-        unsafe { instance.get_physical_device_memory_properties2(device, &mut properties) };
+        unsafe { self.raw.get_physical_device_memory_properties2(device, &mut properties) };
         let at = usize::try_from(heap).ok()?;
         let (may_have, has) = (*budget.heap_budget.get(at)?, *budget.heap_usage.get(at)?);
         // A driver that says nothing of a heap says 0.
         (may_have > 0).then_some(Budget { may_have, has })
+    }
+}
+
+impl Gpu {
+    /// The budget of a heap; none where the driver says none.
+    pub(in crate::vulkan) fn budget(&self, heap: u32) -> Option<Budget> {
+        let extensions = self.instance.extensions(self.physical);
+        let extensions = extensions.inspect_err(|error| log::warn!("a budget of memory is unknown: {error}"));
+        self.instance.budget(self.physical, &extensions.ok()?, heap)
     }
 }

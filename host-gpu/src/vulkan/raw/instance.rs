@@ -125,6 +125,7 @@ impl Instance {
         let subgroups = features::has_subgroup_sizes(&self.raw, device).then_some(&subgroups);
         let mut limits = limits(&base.limits, &host, subgroups);
         limits.subgroup_size = known.subgroup_size;
+        limits.allocation_length = known.max_memory_allocation_size;
         let mut missing = self.missing_features(device, base.api_version, &has);
 
         let family = self.compute_family(device);
@@ -165,7 +166,11 @@ impl Instance {
         Ok(candidate)
     }
 
-    fn extensions(&self, device: vk::PhysicalDevice) -> Result<Vec<vk::ExtensionProperties>, VulkanError> {
+    /// The extensions of a device of this instance.
+    pub(super) fn extensions(
+        &self,
+        device: vk::PhysicalDevice,
+    ) -> Result<Vec<vk::ExtensionProperties>, VulkanError> {
         // SAFETY: the handle is the instance's.
         let offered = unsafe { self.raw.enumerate_device_extension_properties(device) };
         offered.map_err(failed("vkEnumerateDeviceExtensionProperties"))
@@ -314,6 +319,7 @@ fn limits(
             .max(base.min_texel_buffer_offset_alignment)
             .max(4),
         import_alignment: host.min_imported_host_pointer_alignment.max(1),
+        allocation_length: 0,
         workgroup: base.max_compute_work_group_size,
         invocations: base.max_compute_work_group_invocations,
         workgroup_memory: base.max_compute_shared_memory_size,

@@ -16,10 +16,11 @@ use vm_memory::VolatileSlice;
 use crate::memory::mapping::Mapping;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::error::failed;
+use crate::vulkan::info::Budget;
 use crate::vulkan::info::Handle;
-use crate::vulkan::raw::budget::Budget;
 use crate::vulkan::raw::device::Gpu;
 use crate::vulkan::raw::mapped::Mapped;
+use crate::vulkan::raw::memory_types::largest_heap;
 use crate::vulkan::raw::memory_types::local_type;
 use crate::vulkan::raw::memory_types::shared_type;
 
@@ -137,8 +138,13 @@ impl Memory {
         let bits = buffer_types(gpu, handles)?;
         let whole = length.checked_next_multiple_of(GRANULE).filter(|_| length > 0);
         let whole = whole.ok_or_else(|| refused("there is no memory of that size".to_owned()))?;
-        let type_index = local_type(&gpu.memory_types, bits, whole)
-            .ok_or_else(|| refused("the device has no memory of its own that is as large".to_owned()))?;
+        if let Some(reason) = too_long(gpu, whole) {
+            return Err(refused(reason));
+        }
+        let type_index = local_type(&gpu.memory_types, bits, whole).ok_or_else(|| {
+            let largest = largest_heap(&gpu.memory_types, bits) >> 20;
+            refused(format!("the largest heap of its own memory that buffers can have has {largest} MiB"))
+        })?;
         if let Some(budget) = local_budget(gpu, type_index).filter(|budget| budget.left() < whole) {
             let [may_have, has] = [budget.may_have, budget.has].map(|bytes| bytes >> 20);
             return Err(refused(format!(
@@ -164,8 +170,10 @@ impl Memory {
             .ok_or_else(|| refused("the device has no memory that the host sees coherently".to_owned()))?;
         let info = vk::MemoryAllocateInfo::default().allocation_size(length).memory_type_index(type_index);
         // SAFETY: `info` outlives the call, and its type is one of the device's.
-        let raw = unsafe { gpu.device.allocate_memory(&info, None) }
-            .map_err(|result| refused(format!("vkAllocateMemory says {result}")))?;
+        let raw = unsafe { gpu.device.allocate_memory(&info, None) }.map_err(|result| {
+            let hint = too_long(gpu, length).map(|reason| format!("; {reason}")).unwrap_or_default();
+            refused(format!("vkAllocateMemory says {result}{hint}"))
+        })?;
         let mut memory =
             Self { gpu: Arc::clone(gpu), raw, type_index, length, handles, _pages: None, mapped: None };
         // SAFETY: the memory was just allocated, of a type that the host can map, and is not mapped. Freeing it ends that.
@@ -264,6 +272,14 @@ fn buffer_types(gpu: &Gpu, handles: vk::ExternalMemoryHandleTypeFlags) -> Result
     // SAFETY: nothing uses it.
     unsafe { gpu.device.destroy_buffer(buffer, None) };
     Ok(needs.memory_type_bits)
+}
+
+/// Why no allocation can be as long as this, where none can.
+fn too_long(gpu: &Gpu, length: u64) -> Option<String> {
+    let most = gpu.limits.allocation_length;
+    let mib = most >> 20;
+    (length > most)
+        .then(|| format!("one allocation has at most {mib} MiB on this device (maxMemoryAllocationSize)"))
 }
 
 /// What may be had of the heap of a memory type.

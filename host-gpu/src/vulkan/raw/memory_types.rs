@@ -13,14 +13,27 @@ const KNOWN: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
         | SHARED.as_raw(),
 );
 
+/// Whether memory of this type is the device's own, and needs no feature.
+fn is_own(t: &vk::MemoryType) -> bool {
+    let flags = t.property_flags;
+    flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL) && KNOWN.contains(flags)
+}
+
+/// Bytes of the heap of a type.
+fn heap_size(of: &vk::PhysicalDeviceMemoryProperties, t: &vk::MemoryType) -> u64 {
+    of.memory_heaps_as_slice().get(t.heap_index as usize).map_or(0, |heap| heap.size)
+}
+
 /// The first type among `bits` that is the device's own and whose heap holds `length` bytes.
 pub(super) fn local_type(of: &vk::PhysicalDeviceMemoryProperties, bits: u32, length: u64) -> Option<u32> {
-    let heaps = of.memory_heaps_as_slice();
-    find(of, bits, |t| {
-        let flags = t.property_flags;
-        let is_own = flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL) && KNOWN.contains(flags);
-        is_own && heaps.get(t.heap_index as usize).is_some_and(|heap| heap.size >= length)
-    })
+    find(of, bits, |t| is_own(t) && heap_size(of, t) >= length)
+}
+
+/// Bytes of the largest heap of the types among `bits` that are the device's own; zero where there is none.
+pub(super) fn largest_heap(of: &vk::PhysicalDeviceMemoryProperties, bits: u32) -> u64 {
+    let types = (0..).zip(of.memory_types_as_slice());
+    let own = types.filter(|(index, t)| bits & (1 << index) != 0 && is_own(t));
+    own.map(|(_, t)| heap_size(of, t)).max().unwrap_or(0)
 }
 
 /// The first type among `bits` that host and device see alike; one that the host reads through its caches, if there is any.
@@ -43,6 +56,7 @@ mod tests {
     use ash::vk;
 
     use super::SHARED;
+    use super::largest_heap;
     use super::local_type;
     use super::shared_type;
 
@@ -80,5 +94,6 @@ mod tests {
         assert_eq!(local_type(&of, 0x8, 1 << 20), Some(3));
         assert_eq!(local_type(&of, 0x8, (1 << 20) + 1), None);
         assert_eq!(local_type(&of, 0x3, 1), None);
+        assert_eq!([u32::MAX, 0x8, 0x3].map(|bits| largest_heap(&of, bits)), [1 << 30, 1 << 20, 0]);
     }
 }

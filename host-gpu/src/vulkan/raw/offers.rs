@@ -16,6 +16,7 @@ use crate::vulkan::raw::instance::Candidate;
 use crate::vulkan::raw::instance::Instance;
 use crate::vulkan::raw::memory::USAGE;
 use crate::vulkan::raw::memory::handle_type;
+use crate::vulkan::raw::memory_types::local_type;
 
 impl Instance {
     /// The handles by which buffers of `device`, which has these extensions, are exported and imported again.
@@ -74,6 +75,8 @@ impl Instance {
         // SAFETY: as above.
         let families = unsafe { self.raw.get_physical_device_queue_family_properties(device) };
         let (heaps, types) = (memory.memory_heaps_as_slice(), memory.memory_types_as_slice());
+        let heap = local_type(&memory, u32::MAX, 1).and_then(|index| types.get(index as usize));
+        let extensions = self.extensions(device).unwrap_or_default();
         let own = heaps.iter().filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
         let seen = vk::MemoryPropertyFlags::DEVICE_LOCAL | vk::MemoryPropertyFlags::HOST_VISIBLE;
         let visible = types.iter().filter(|kind| kind.property_flags.contains(seen));
@@ -91,6 +94,7 @@ impl Instance {
             visible_bytes: visible.map(|heap| heap.size).max().unwrap_or(0),
             heaps: heaps.len(),
             types: types.len(),
+            budget: heap.and_then(|kind| self.budget(device, &extensions, kind.heap_index)),
             families: families.iter().enumerate().map(family).collect(),
             used: candidate.family,
         }
