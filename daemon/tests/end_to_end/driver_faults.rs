@@ -42,13 +42,13 @@ const STARTS: [&str; 8] = [
 ];
 
 /// The layer, and what a daemon over it says.
-struct Layered {
+pub(crate) struct Layered {
     folder: TempDir,
-    faults: Faults,
+    pub(crate) faults: Faults,
 }
 
 impl Layered {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let faults = Faults::install(folder.path()).unwrap();
         Self { folder, faults }
@@ -58,12 +58,12 @@ impl Layered {
         self.folder.path().join("log")
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.log()).unwrap()
     }
 
     /// Has a command run over the layer, and what it says kept.
-    fn under(&self, command: &mut Command) {
+    pub(crate) fn under(&self, command: &mut Command) {
         command.envs(self.faults.environment()).stderr(File::create(self.log()).unwrap());
     }
 
@@ -75,7 +75,7 @@ impl Layered {
 }
 
 /// A guest process that has worked, and works on.
-struct Worker {
+pub(crate) struct Worker {
     guest: Guest,
     buffer: LocalBuffer,
     kernel: Kernel,
@@ -83,7 +83,7 @@ struct Worker {
 
 impl Worker {
     /// Fills the buffer and runs the kernel on it: its words are 7 and their index then.
-    fn work(&mut self) -> Result<(), DriverError> {
+    pub(crate) fn work(&mut self) -> Result<(), DriverError> {
         let buffer = &self.buffer;
         let mut commands = fill(buffer.va(), buffer.size(), 7);
         commands.barrier().unwrap();
@@ -92,14 +92,14 @@ impl Worker {
         self.guest.queue.submit(&commands)?.wait(Some(NEVER))
     }
 
-    fn is_right(&mut self) -> bool {
+    pub(crate) fn is_right(&mut self) -> bool {
         let words = self.guest.words(&self.buffer);
         words.iter().enumerate().all(|(at, word)| *word == 7 + u32::try_from(at).unwrap())
     }
 }
 
 /// A guest process whose first work came out right.
-fn worked(vm: &Arc<LoopbackVm>) -> Result<Worker, DriverError> {
+pub(crate) fn worked(vm: &Arc<LoopbackVm>) -> Result<Worker, DriverError> {
     let device = Device::open(vm.open("test").unwrap())?;
     let context = device.create_context(Node::Compute)?;
     let queue = context.create_user_queue(&QueueOptions::default())?;

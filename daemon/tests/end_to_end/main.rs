@@ -44,6 +44,7 @@ mod lm_state;
 mod local_memory;
 mod local_moves;
 mod mcdm;
+mod memory_shortage;
 mod migration;
 mod moving;
 mod native_fence_waiters;

@@ -48,7 +48,8 @@ impl Operated {
         Self::start(arguments, |all| Daemon::with_specs(specs, all))
     }
 
-    fn start(arguments: &[&str], daemon: impl FnOnce(&[&str]) -> Daemon) -> Self {
+    /// With a daemon that is started so.
+    pub(crate) fn start(arguments: &[&str], daemon: impl FnOnce(&[&str]) -> Daemon) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let control = folder.path().join("control");
         let mut all = vec!["--control", control.to_str().unwrap()];

@@ -5,6 +5,7 @@
 //!   4      global priorities of queues: the sum of those that are offered, of those that are permitted, how many were asked for,
 //!          and the first of those in turn
 //!   64     per entry point: calls, the first of them to fail (0: none), how many are to, with what, how many did
+//!   4000   memory that devices have left, KiB, and one more; 0 where that is the driver's business
 //!   4096   names of hidden extensions, each with a NUL behind it
 //! ```
 #![allow(unsafe_code)]
@@ -39,6 +40,9 @@ const OFFERED: usize = 1;
 const PERMITTED: usize = 2;
 const ASKED: usize = 3;
 const ASKS: Range<usize> = 4..FIRST;
+/// Behind all entry points.
+const LEFT: usize = 1000;
+const _: () = assert!(FIRST + ENTRIES.len() * EACH <= LEFT);
 
 /// The file, mapped for as long as the process lives.
 #[derive(Debug, Clone, Copy)]
@@ -145,6 +149,17 @@ impl Control {
             .collect()
     }
 
+    /// Has devices have only so many bytes of memory left, in whole KiB; none leaves that to the driver.
+    pub(crate) fn leave(&self, bytes: Option<u64>) {
+        let word = bytes.map_or(0, |bytes| u32::try_from(bytes >> 10).unwrap_or(u32::MAX - 1) + 1);
+        self.0[LEFT].store(word, Ordering::Release);
+    }
+
+    /// What they have left.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.0[LEFT].load(Ordering::Acquire).checked_sub(1).map(|kib| u64::from(kib) << 10)
+    }
+
     /// Names of hidden extensions.
     pub(crate) fn hidden(&self) -> Vec<Vec<u8>> {
         let words = self.0.iter().skip(HIDDEN / 4);
@@ -155,6 +170,7 @@ impl Control {
     /// Forgets all that was counted and armed.
     pub(crate) fn reset(&self) {
         self.set_lost(false);
+        self.leave(None);
         for entry in 0..ENTRIES.len() {
             self.arm(entry, 0, 0, vk::Result::SUCCESS);
         }
@@ -181,8 +197,14 @@ mod tests {
         let results = [(); 3].map(|()| layer.count(3));
         assert_eq!(results, [None, Some(vk::Result::ERROR_DEVICE_LOST), None]);
         assert_eq!((test.calls(3), test.failed(3), test.calls(4)), (3, 1, 0));
+        let left = [Some(0), Some(5 << 30), None].map(|bytes| {
+            test.leave(bytes);
+            layer.left()
+        });
+        assert_eq!(left, [Some(0), Some(5 << 30), None]);
+        test.leave(Some(1 << 20));
         test.reset();
-        assert_eq!((layer.calls(3), layer.failed(3), layer.count(3)), (0, 0, None));
+        assert_eq!((layer.calls(3), layer.failed(3), layer.count(3), layer.left()), (0, 0, None, None));
         fs::remove_dir_all(&folder).unwrap();
     }
 }

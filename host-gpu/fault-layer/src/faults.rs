@@ -66,7 +66,8 @@ impl Faults {
         [("VK_LAYER_PATH", folder), ("VK_INSTANCE_LAYERS", LAYER.to_owned())]
     }
 
-    /// Hides extensions from processes that are started from now on, `shaderFloat16`, or all of `maxPushConstantsSize` but Vulkan's least.
+    /// Hides extensions from processes that are started from now on, `shaderFloat16`, or all of `maxPushConstantsSize` and
+    /// `maxMemoryAllocationSize` but Vulkan's least.
     ///
     /// # Errors
     /// Files cannot be written.
@@ -89,6 +90,12 @@ impl Faults {
         self.control.asked()
     }
 
+    /// Has devices say that others have all of their memory but so many bytes (`VK_EXT_memory_budget`), and allocations that are longer fail with
+    /// `ERROR_OUT_OF_DEVICE_MEMORY`; with none it is as the driver has it. Imports go on.
+    pub fn leave(&self, bytes: Option<u64>) {
+        self.control.leave(bytes);
+    }
+
     /// Has call number `nth` from now on, counted from 1, of an entry point fail. Whether there is such an entry point.
     #[must_use]
     pub fn arm(&self, name: &str, nth: u32, result: vk::Result) -> bool {
@@ -101,7 +108,7 @@ impl Faults {
         index(name).map(|entry| self.control.arm(entry, nth, u32::MAX, result)).is_some()
     }
 
-    /// Nothing fails any more, no device is lost, and no call was counted.
+    /// Nothing fails any more, no device is lost or short of memory, and no call was counted.
     pub fn reset(&self) {
         self.control.reset();
     }

@@ -77,8 +77,6 @@ hooks! {
         (device: vk::Device, semaphore: vk::Semaphore, value: *mut u64);
     wait_semaphores "vkWaitSemaphores" PFN_vkWaitSemaphores
         (device: vk::Device, info: *const vk::SemaphoreWaitInfo<'_>, timeout: u64);
-    allocate_memory "vkAllocateMemory" PFN_vkAllocateMemory
-        (device: vk::Device, info: *const vk::MemoryAllocateInfo<'_>, allocator: Allocator<'_>, made: *mut vk::DeviceMemory);
     map_memory "vkMapMemory" PFN_vkMapMemory
         (device: vk::Device, memory: vk::DeviceMemory, offset: vk::DeviceSize, size: vk::DeviceSize,
          flags: vk::MemoryMapFlags, data: *mut *mut c_void);

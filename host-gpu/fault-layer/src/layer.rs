@@ -12,6 +12,7 @@ use ash::vk;
 use crate::entries;
 use crate::hooks;
 use crate::lessened;
+use crate::memory;
 use crate::next;
 use crate::priorities;
 
@@ -130,6 +131,9 @@ unsafe extern "system" fn instance_command(
         ("vkGetPhysicalDeviceProperties2", _) => {
             function!(lessened::of_properties(function), PFN_vkGetPhysicalDeviceProperties2)
         }
+        ("vkGetPhysicalDeviceMemoryProperties2", _) => {
+            function!(memory::of_properties(function), PFN_vkGetPhysicalDeviceMemoryProperties2)
+        }
         ("vkGetPhysicalDeviceQueueFamilyProperties2", _) => {
             function!(priorities::of_families(function), PFN_vkGetPhysicalDeviceQueueFamilyProperties2)
         }
@@ -151,7 +155,10 @@ unsafe extern "system" fn device_command(device: vk::Device, name: *const c_char
     match entries::index(known).filter(|_| function.is_some()) {
         Some(entry) => {
             next::set(entry, function);
-            hooks::of_device(entry)
+            match known {
+                "vkAllocateMemory" => function!(memory::allocate, PFN_vkAllocateMemory),
+                _ => hooks::of_device(entry),
+            }
         }
         None => function,
     }

@@ -1,5 +1,5 @@
-//! What devices say of themselves, without the features and with less of the limits that are hidden: those of
-//! [`FEATURE`] and [`LIMIT`].
+//! What devices say of themselves, without the feature and with less of the limits that are hidden: those of
+//! [`FEATURE`], [`CONSTANTS`] and [`ALLOCATION`].
 #![allow(unsafe_code)]
 
 use std::mem;
@@ -11,8 +11,9 @@ use crate::next;
 
 /// The feature that can be hidden.
 const FEATURE: &[u8] = b"shaderFloat16";
-/// The limit, and what is left of it: the least of Vulkan.
-const LIMIT: (&[u8], u32) = (b"maxPushConstantsSize", 128);
+/// A limit, and what is left of it: the least of Vulkan.
+const CONSTANTS: (&[u8], u32) = (b"maxPushConstantsSize", 128);
+const ALLOCATION: (&[u8], u64) = (b"maxMemoryAllocationSize", 1 << 30);
 
 /// What stands below: of features, and of properties.
 static NEXT: [RwLock<vk::PFN_vkVoidFunction>; 2] = [const { RwLock::new(None) }; 2];
@@ -76,9 +77,20 @@ unsafe extern "system" fn properties(
     };
     // SAFETY: the caller's arguments, as they came.
     unsafe { next(device, properties) };
-    let (name, left) = LIMIT;
+    let (name, left) = CONSTANTS;
     // SAFETY: the caller's structure, which was just written.
     if let Some(properties) = unsafe { properties.as_mut() }.filter(|_| is_hidden(name)) {
         properties.properties.limits.max_push_constants_size = left;
+    }
+    let (name, left) = ALLOCATION;
+    let mut structure = properties.cast::<vk::BaseOutStructure<'_>>();
+    // SAFETY: the caller's chain, each of whose structures begins like this, and which ends with null.
+    while let Some(found) = unsafe { structure.as_mut() } {
+        if found.s_type == vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES && is_hidden(name) {
+            // SAFETY: it has the type that it says.
+            let known = unsafe { &mut *structure.cast::<vk::PhysicalDeviceVulkan11Properties<'_>>() };
+            known.max_memory_allocation_size = left;
+        }
+        structure = found.p_next;
     }
 }

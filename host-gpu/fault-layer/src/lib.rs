@@ -1,5 +1,5 @@
-//! A Vulkan layer for tests: it makes the nth call of an entry point fail, hides extensions of devices, a feature, and part of a limit, and claims
-//! global priorities of queues.
+//! A Vulkan layer for tests: it makes the nth call of an entry point fail, hides extensions of devices, a feature, and part of a limit, says that
+//! memory is short, and claims global priorities of queues.
 //!
 //! ```text
 //!   test ──Faults──▶ control file ◀──mapped── layer (in any process whose loader is told of it)
@@ -20,5 +20,6 @@ mod hidden;
 mod hooks;
 mod layer;
 mod lessened;
+mod memory;
 mod next;
 mod priorities;

@@ -103,6 +103,11 @@ pub(crate) fn ask(priority: vk::QueueGlobalPriorityKHR) -> bool {
     control().is_some_and(|control| control.ask(priority))
 }
 
+/// Bytes of memory that devices have left; none where that is the driver's business.
+pub(crate) fn left() -> Option<u64> {
+    control()?.left()
+}
+
 /// Names of hidden extensions.
 pub(crate) fn hidden() -> Vec<Vec<u8>> {
     control().map(|control| control.hidden()).unwrap_or_default()
