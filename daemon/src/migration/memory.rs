@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use campanile_host_gpu::dirty::elsewhere::Ahead;
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -90,4 +91,10 @@ pub trait MovingMemory: Send + Sync {
     /// # Errors
     /// It is not all inside.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Begins to copy `length` bytes at byte `offset`, whole pages that were dirty at the last query, as [`MovingMemory::read`] does, which is waited for
+    /// later. None where nothing is gained by that.
+    fn read_ahead(&self, _offset: u64, _length: u64) -> Option<Ahead<'_>> {
+        None
+    }
 }

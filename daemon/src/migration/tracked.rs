@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use campanile_host_gpu::dirty::basis::Range;
+use campanile_host_gpu::dirty::elsewhere::Ahead;
 use campanile_host_gpu::dirty::requests::BasisHandle;
 use campanile_host_gpu::dirty::tracker::Tracker;
 
@@ -109,6 +110,15 @@ impl MovingMemory for TrackedMemory {
             Moves::No | Moves::Paused => self.tracker.whole(),
         };
         self.tracker.read(basis, offset, buffer).map_err(io::Error::other)
+    }
+
+    fn read_ahead(&self, offset: u64, length: u64) -> Option<Ahead<'_>> {
+        let basis = match *locked(&self.moves) {
+            Moves::Tracked(basis) => basis,
+            Moves::Paused => self.tracker.whole(),
+            Moves::No => return None,
+        };
+        self.tracker.read_ahead(basis, offset, length)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::basis::Pages;
 use super::basis::Range;
 use super::elsewhere;
+use super::elsewhere::Ahead;
 use super::elsewhere::Elsewhere;
 use super::elsewhere::Part;
 use super::error::DirtyError;
@@ -101,11 +102,7 @@ impl Tracker {
     /// # Errors
     /// Bytes that are no whole pages of the segment; what the system says.
     pub fn read(&self, handle: BasisHandle, offset: u64, into: &mut [u8]) -> Result<(), DirtyError> {
-        let length = into.len() as u64;
-        let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length());
-        if !is_inside || !offset.is_multiple_of(self.page_size) || !length.is_multiple_of(self.page_size) {
-            return Err(DirtyError::Pages { offset, length });
-        }
+        self.check_pages(offset, into.len() as u64)?;
         let _no_comparison = self.sending();
         self.read_bytes(offset, into).map_err(|error| DirtyError::Read(error.to_string()))?;
         if self.method.is_performant() {
@@ -114,6 +111,25 @@ impl Tracker {
             self.settle_shadow(handle, offset, into);
         }
         Ok(())
+    }
+
+    fn check_pages(&self, offset: u64, length: u64) -> Result<(), DirtyError> {
+        let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length());
+        let is_whole = offset.is_multiple_of(self.page_size) && length.is_multiple_of(self.page_size);
+        if is_inside && is_whole { Ok(()) } else { Err(DirtyError::Pages { offset, length }) }
+    }
+
+    /// Begins what [`Self::read`] does, where that takes long and can be done beside something else: bytes that do not lie in the file. None
+    /// otherwise, and where contents are compared: what is sent and what it is compared with later must be one.
+    pub fn read_ahead(&self, handle: BasisHandle, offset: u64, length: u64) -> Option<Ahead<'_>> {
+        self.check_pages(offset, length).ok()?;
+        let read = self.part.get().filter(|_| self.method.is_performant())?.read_ahead(offset, length)?;
+        Some(Box::new(move |into: &mut [u8]| {
+            let _no_comparison = self.sending();
+            read(into)?;
+            self.settle_visible(handle, offset, into);
+            Ok(())
+        }))
     }
 
     /// Of pages that the guest's CPU can write, this copy is what is sent.

@@ -8,6 +8,12 @@ use std::sync::Arc;
 
 use super::basis::Range;
 
+/// Bytes that are on their way: waits for them, and has them where it is told, which is as long as what was asked for. Dropped, it gives them up.
+///
+/// # Errors
+/// They cannot be read.
+pub type Ahead<'a> = Box<dyn FnOnce(&mut [u8]) -> io::Result<()> + Send + 'a>;
+
 /// Reads that part.
 pub trait Elsewhere: Debug + Send + Sync {
     /// Reads bytes from `offset` of the memory on, as they are now: whole pages of that part.
@@ -15,6 +21,10 @@ pub trait Elsewhere: Debug + Send + Sync {
     /// # Errors
     /// They cannot be read.
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Begins to read `length` bytes, as they are at some moment from now on, whatever its caller does meanwhile. None where they are to be
+    /// read when they are needed.
+    fn read_ahead(self: Arc<Self>, offset: u64, length: u64) -> Option<Ahead<'static>>;
 }
 
 /// Where that part is, and what reads it.
@@ -22,6 +32,15 @@ pub trait Elsewhere: Debug + Send + Sync {
 pub(super) struct Part {
     pub(super) range: Range,
     pub(super) reader: Arc<dyn Elsewhere>,
+}
+
+impl Part {
+    /// Begins to read what lies in this part alone.
+    pub(super) fn read_ahead(&self, offset: u64, length: u64) -> Option<Ahead<'static>> {
+        let Range { offset: first, length: all } = self.range;
+        let is_within = offset >= first && offset.checked_add(length)? <= first.checked_add(all)?;
+        is_within.then(|| Arc::clone(&self.reader).read_ahead(offset, length)).flatten()
+    }
 }
 
 /// Reads from a file, and from the part that lies elsewhere.
@@ -59,6 +78,19 @@ mod tests {
             }
             Ok(())
         }
+
+        fn read_ahead(self: Arc<Self>, offset: u64, _length: u64) -> Option<Ahead<'static>> {
+            Some(Box::new(move |into: &mut [u8]| self.read(offset, into)))
+        }
+    }
+
+    #[test]
+    fn only_what_lies_elsewhere_is_read_ahead() {
+        let part = Part { range: Range { offset: 4 * 4096, length: 8 * 4096 }, reader: Arc::new(Numbers) };
+        let begins = |first: u64, pages: u64| part.read_ahead(first * 4096, pages * 4096).is_some();
+        assert!(begins(4, 8) && begins(11, 1));
+        assert!(![(3, 2), (11, 2), (0, 4), (12, 1)].iter().any(|(first, pages)| begins(*first, *pages)));
+        assert!(part.read_ahead(u64::MAX - 4095, 4096).is_none());
     }
 
     #[test]

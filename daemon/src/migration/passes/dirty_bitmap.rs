@@ -106,6 +106,16 @@ impl DirtyBitmap {
     pub fn next_batch(&mut self) -> Option<Batch> {
         Memory::ALL.into_iter().find_map(|memory| self.bitmaps[memory.index()].next_batch(memory))
     }
+
+    /// A batch was not sent after all.
+    pub fn put_back(&mut self, batch: &Batch) {
+        let MemoryBitmap { pending, cursor, .. } = &mut self.bitmaps[batch.memory.index()];
+        for (offset, length) in &batch.ranges {
+            let (first, pages) = (offset / PAGE, *length as u64 / PAGE);
+            pending.insert(first..first + pages);
+            *cursor = (*cursor).min(first);
+        }
+    }
 }
 
 impl MemoryBitmap {

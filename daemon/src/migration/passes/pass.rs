@@ -1,6 +1,6 @@
 //! One pass: all pending pages over all lines.
 
-use campanile_host_gpu::log_limit::inherit;
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -9,8 +9,11 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use campanile_host_gpu::dirty::elsewhere::Ahead;
+use campanile_host_gpu::log_limit::inherit;
 use serde::Serialize;
 
+use super::dirty_bitmap::Batch;
 use super::dirty_bitmap::DirtyBitmap;
 use super::pace::Pace;
 use crate::migration::channel::line::Line;
@@ -21,6 +24,8 @@ use crate::migration::lock::locked;
 use crate::migration::memory::MovingMemory;
 use crate::migration::pages::PAGE;
 
+/// Batches that a line claims at most, the one that it sends included.
+const CLAIMS: usize = 8;
 /// How long a sender waits at a time for the bandwidth, before it looks whether it is still wanted.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -160,6 +165,44 @@ pub fn send_pending<S: Sink>(
     Ok(sum)
 }
 
+/// Batches that a line has claimed, the first of which it sends next: the others are being read meanwhile. What it does not come to is pending again.
+struct Claims<'a, 'b> {
+    dirty: &'a Mutex<&'b mut DirtyBitmap>,
+    memories: [&'a dyn MovingMemory; 2],
+    claimed: VecDeque<(Batch, Vec<Option<Ahead<'a>>>)>,
+}
+
+impl<'a, 'b> Claims<'a, 'b> {
+    fn new(dirty: &'a Mutex<&'b mut DirtyBitmap>, memories: [&'a dyn MovingMemory; 2]) -> Self {
+        Self { dirty, memories, claimed: VecDeque::new() }
+    }
+
+    /// The next batch, and what of its ranges was begun to be read.
+    fn take(&mut self) -> Option<(Batch, Vec<Option<Ahead<'a>>>)> {
+        while self.claimed.len() < CLAIMS {
+            let Some(batch) = locked(self.dirty).next_batch() else { break };
+            let memory = self.memories[batch.memory.index()];
+            let begin = |(offset, length): &(u64, usize)| memory.read_ahead(*offset, *length as u64);
+            let reads: Vec<_> = batch.ranges.iter().map(begin).collect();
+            let is_begun = reads.iter().all(Option::is_some);
+            self.claimed.push_back((batch, reads));
+            // What is read when it is sent may as well be sent by another line.
+            if !is_begun {
+                break;
+            }
+        }
+        self.claimed.pop_front()
+    }
+}
+
+impl Drop for Claims<'_, '_> {
+    fn drop(&mut self) {
+        for (batch, _) in &self.claimed {
+            locked(self.dirty).put_back(batch);
+        }
+    }
+}
+
 fn send_over<S: Sink>(
     dirty: &Mutex<&mut DirtyBitmap>,
     memories: [&dyn MovingMemory; 2],
@@ -169,14 +212,18 @@ fn send_over<S: Sink>(
 ) -> Result<Sent, MigrationError> {
     let mut writer = RecordWriter::default();
     let mut sent = Sent::default();
+    let mut claims = Claims::new(dirty, memories);
     while !manner.stop.load(Ordering::Relaxed) && !failed.load(Ordering::Relaxed) {
-        let Some(batch) = locked(dirty).next_batch() else { break };
+        let Some((batch, reads)) = claims.take() else { break };
         let memory = memories[batch.memory.index()];
         let mut room = writer.room(batch.bytes());
-        for (offset, length) in &batch.ranges {
+        for ((offset, length), ahead) in batch.ranges.iter().zip(reads) {
             let (here, rest) = room.split_at_mut(*length);
             let unreadable = |error| MigrationError::State(format!("{}: {error}", batch.memory));
-            memory.read(*offset, here).map_err(unreadable)?;
+            match ahead {
+                Some(read) => read(here).map_err(unreadable)?,
+                None => memory.read(*offset, here).map_err(unreadable)?,
+            }
             room = rest;
         }
         let (frame, zeroes) = writer.finish(batch.memory, &batch.ranges, manner.zstd, sink.next_sequence());

@@ -221,3 +221,90 @@ fn lm_13_a_sending_thread_has_the_least_weight_and_no_other_thread_loses_its_own
     });
     assert_eq!((lowered.join().unwrap(), weight()), (19, before));
 }
+
+/// All of it is dirty, and only what was begun ahead can be read.
+struct Ahead {
+    begun: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What was begun and is not read yet.
+struct Begun<'a>(&'a Ahead);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl MovingMemory for Ahead {
+    fn length(&self) -> u64 {
+        PAGES * PAGE
+    }
+
+    fn page_size(&self) -> u64 {
+        PAGE
+    }
+
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
+    fn is_performant(&self) -> bool {
+        true
+    }
+
+    fn begin(&self, bits: &mut [u8]) -> io::Result<()> {
+        bits.fill(0xff);
+        Ok(())
+    }
+
+    fn begin_paused(&self, bits: &mut [u8]) -> io::Result<()> {
+        self.begin(bits)
+    }
+
+    fn query_and_clear(&self, _bits: &mut [u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end(&self) {}
+
+    fn read(&self, _offset: u64, _buffer: &mut [u8]) -> io::Result<()> {
+        Err(io::Error::other("it was not begun"))
+    }
+
+    fn read_ahead(
+        &self,
+        offset: u64,
+        length: u64,
+    ) -> Option<campanile_host_gpu::dirty::elsewhere::Ahead<'_>> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let begun = Begun(self);
+        Some(Box::new(move |into: &mut [u8]| {
+            let _begun = begun;
+            assert_eq!(into.len() as u64, length);
+            into.fill(u8::try_from(offset / (1 << 20) % 255).unwrap() + 1);
+            Ok(())
+        }))
+    }
+}
+
+#[test]
+fn lm_65_what_a_line_has_begun_to_read_and_does_not_come_to_is_pending_again() {
+    let memory = Ahead { begun: AtomicU64::new(0), lost: AtomicU64::new(0) };
+    let memories = [&memory as &dyn MovingMemory, &memory];
+    let mut dirty = DirtyBitmap::begin(memories).unwrap();
+    let (stop, progress) = (AtomicBool::new(false), AtomicU64::new(0));
+    let manner = Manner { zstd: None, pace: None, stop: &stop, progress: &progress };
+    let mut sinks = [Counting { records: 0, finished: Vec::new(), breaks: 0, stops: 3, stop: &stop }];
+    let sent = send_pending(&Mutex::new(&mut dirty), memories, &mut sinks, 7, &manner).unwrap();
+    assert_eq!((sent.records, sent.bytes(), dirty.pending_bytes()), (3, 3 << 20, ALL - (3 << 20)));
+    // The three that were sent, and what was claimed behind each of them.
+    let claimed = 3 + CLAIMS as u64 - 1;
+    assert_eq!(memory.begun.load(Ordering::Relaxed), claimed);
+    assert_eq!(memory.lost.load(Ordering::Relaxed), claimed, "nothing is kept");
+    // The next pass has them, and all else.
+    stop.store(false, Ordering::Relaxed);
+    let sent = send_pending(&Mutex::new(&mut dirty), memories, &mut sinks, 8, &manner).unwrap();
+    assert_eq!((sent.bytes(), sent.zero_pages, dirty.pending_bytes()), (ALL - (3 << 20), 0, 0));
+}

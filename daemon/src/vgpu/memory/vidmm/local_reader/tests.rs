@@ -22,12 +22,12 @@ fn device() -> Arc<DeviceLocal> {
 }
 
 /// A reader of it whose processes are played by a test, which gets their channels.
-fn reader(device: &Arc<DeviceLocal>) -> (LocalReader, mpsc::Receiver<Channel>) {
+fn reader(device: &Arc<DeviceLocal>) -> (Arc<LocalReader>, mpsc::Receiver<Channel>) {
     let (stand_in, starts) = mpsc::channel();
     let local = LocalMemory { start: LOCAL, bytes: LOCAL, evicted_bytes: PAGE, ..LocalMemory::default() };
     let options = CopyOptions { local, vulkan_device: None, sandbox: true, policy: "fair".to_owned() };
     let port = LocalPort { device: Arc::clone(device), launcher: Arc::new(StandIn(stand_in)), options };
-    (LocalReader::new(port).unwrap(), starts)
+    (Arc::new(LocalReader::new(port).unwrap()), starts)
 }
 
 /// The next process, and the staging that it copies to.
@@ -103,7 +103,7 @@ fn dirty_52_many_threads_read_many_pieces_at_a_time_and_each_has_what_it_asked_f
             assert_eq!(pages(&found.unwrap()), expected, "from {first}");
         }
         // No more than there are pieces, and all come back.
-        assert_eq!(reader.free().len() as u64, SLOTS);
+        assert_eq!(reader.free().slots.len() as u64, SLOTS);
     });
 }
 
@@ -129,7 +129,7 @@ fn lm_65_a_process_that_fails_is_replaced_and_the_third_time_the_read_fails_in_w
             "{text}"
         );
         assert_eq!(pages(&read(&reader, first, 1).unwrap()), [content(first)]);
-        assert_eq!(reader.free().len() as u64, SLOTS, "what failed keeps no piece");
+        assert_eq!(reader.free().slots.len() as u64, SLOTS, "what failed keeps no piece");
         drop(reader);
     });
 }
@@ -179,5 +179,112 @@ fn what_an_earlier_session_left_reads_zero_also_where_it_is_zeroed_meanwhile() {
         let expected: Vec<u8> = (0..12).map(|at| if is_own(at) { content(first + at) } else { 0 }).collect();
         assert_eq!(found, expected);
         assert_eq!(again, [0, content(first + 5), 0, 0, content(first + 8)]);
+    });
+}
+
+#[test]
+fn pieces_that_are_read_ahead_and_follow_one_another_are_copied_together() {
+    let (reader, starts) = reader(&device());
+    let ahead = |piece: u64| {
+        let read = Arc::clone(&reader).read_ahead(LOCAL + piece * PIECE, PIECE);
+        read.unwrap_or_else(|| panic!("piece {piece}"))
+    };
+    let asked: Vec<_> = (0..8).map(ahead).collect();
+    let moves = thread::scope(|scope| {
+        let plays = scope.spawn(move || {
+            let (moves, (channel, staging)) = (mpsc::channel(), start(&starts));
+            play(&channel, &staging, |serial, from| {
+                moves.0.send(from).unwrap();
+                moved(serial, from)
+            });
+            moves.1.try_iter().collect::<Vec<u64>>()
+        });
+        for (piece, read) in (0..).zip(asked) {
+            let mut bytes = vec![0; usize::try_from(PIECE).unwrap()];
+            read(&mut bytes).unwrap();
+            let first = (LOCAL + piece * PIECE) / PAGE;
+            assert_eq!(pages(&bytes), (first..first + PIECE / PAGE).map(content).collect::<Vec<u8>>());
+        }
+        reader.rest();
+        plays.join().unwrap()
+    });
+    // The first may have gone before the others came, which waited for its process.
+    assert!(moves.len() <= 2 && moves[0] == LOCAL, "{moves:x?}");
+    assert_eq!(reader.free().slots.len() as u64, SLOTS);
+}
+
+#[test]
+fn what_is_read_ahead_leaves_room_for_others_and_gives_back_what_it_gives_up() {
+    let (reader, starts) = reader(&device());
+    let ahead = |piece: u64| Arc::clone(&reader).read_ahead(LOCAL + piece * PIECE, PIECE);
+    let first = LOCAL / PAGE;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (channel, staging) = start(&starts);
+            play(&channel, &staging, moved);
+        });
+        let most = SLOTS - RESERVED as u64;
+        let held: Vec<_> = (0..most).map(|piece| ahead(piece).unwrap()).collect();
+        assert!(ahead(most).is_none(), "the rest is left to others");
+        assert_eq!(pages(&read(&reader, first + 5, 1).unwrap()), [content(first + 5)]);
+        let free = || reader.free().slots.len() as u64;
+        assert_eq!(free(), SLOTS - most);
+        drop(held);
+        assert_eq!(free(), SLOTS, "none was read");
+        // A piece is used again behind what was given up.
+        let mut bytes = vec![0; 4096];
+        Arc::clone(&reader).read_ahead((first + 9) * PAGE, PAGE).unwrap()(&mut bytes).unwrap();
+        assert_eq!(pages(&bytes), [content(first + 9)]);
+        let wrong = Arc::clone(&reader).read_ahead(LOCAL, PAGE).unwrap()(&mut [0; 8]);
+        assert!(wrong.unwrap_err().to_string().contains("another length"));
+        assert!(Arc::clone(&reader).read_ahead(LOCAL, PIECE + PAGE).is_none(), "it is more than a piece");
+        assert_eq!(free(), SLOTS);
+        reader.rest();
+    });
+}
+
+#[test]
+fn what_is_read_ahead_fails_in_words_where_the_device_does() {
+    let (reader, starts) = reader(&device());
+    thread::scope(move |scope| {
+        scope.spawn(move || {
+            while let Ok(channel) = starts.recv() {
+                let _started = channel.receive::<Start>(true).unwrap();
+                let told = Response::Refused { reason: "there is no device".to_owned() };
+                channel.send(&told, &[], &[], true).unwrap();
+            }
+        });
+        let reads = [0, 1].map(|piece| Arc::clone(&reader).read_ahead(LOCAL + piece * PIECE, PIECE).unwrap());
+        for read in reads {
+            let error = read(&mut vec![0; usize::try_from(PIECE).unwrap()]).unwrap_err().to_string();
+            assert!(
+                error.contains("reading local memory of the device") && error.contains("no device"),
+                "{error}"
+            );
+        }
+        drop(reader);
+    });
+}
+
+#[test]
+fn what_an_earlier_session_left_is_not_read_ahead_either() {
+    let device = device();
+    let all = Ranges::new(LOCAL, LOCAL);
+    assert!(device.begin_session(&all) && !device.begin_session(&all));
+    device.is_not_stale(LOCAL, 2 * PAGE);
+    let (reader, starts) = reader(&device);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (channel, staging) = start(&starts);
+            play(&channel, &staging, moved);
+        });
+        let read = Arc::clone(&reader).read_ahead(LOCAL, 4 * PAGE).unwrap();
+        // Too late for what is on its way.
+        device.is_not_stale(LOCAL + 2 * PAGE, PAGE);
+        let mut bytes = vec![0xee; 4 * 4096];
+        read(&mut bytes).unwrap();
+        let first = LOCAL / PAGE;
+        assert_eq!(pages(&bytes), [content(first), content(first + 1), 0, 0]);
+        reader.rest();
     });
 }
