@@ -45,6 +45,7 @@ use campanile_daemon::cli::engines::Spares;
 use campanile_daemon::cli::gantt;
 use campanile_daemon::cli::options::host_options;
 use campanile_daemon::cli::vulkan_environment;
+use campanile_daemon::host::local_choice::LocalChoice;
 use campanile_daemon::host::options::VgpuOptions;
 use campanile_daemon::host::start::Host;
 use campanile_daemon::host::tracking::TrackingChoice;
@@ -267,11 +268,10 @@ pub fn bench(arguments: &BenchArguments) -> anyhow::Result<()> {
             vulkan_environment::enter(measure.engine.vulkan_driver.as_deref())?;
             let (rounds, small) = if measure.quick { (5, true) } else { (21, false) };
             let name = measure.engine.vulkan_device.as_ref().and_then(|devices| devices.of(0));
-            show(
-                &gpu::measure(&measure.engine.to_arguments(), name, gpu::Effort { rounds, small })?,
-                &watch,
-                measure.json,
-            )
+            let (settings, effort) = (measure.engine.to_arguments(), gpu::Effort { rounds, small });
+            let in_device = EngineArguments { local_memory: LocalChoice::Device, ..measure.engine.clone() };
+            let start = |bytes: u64| dirty_subject(&in_device, Method::BoundRanges, bytes);
+            show(&gpu::measure(&settings, &start, name, effort)?, &watch, measure.json)
         }
         Figure::Continuity => {
             let rounds = if measure.quick { 3 } else { 5 };

@@ -5,6 +5,8 @@ use std::fmt;
 use campanile_guest::percentiles::Percentiles;
 use serde::Serialize;
 
+use super::moves::Move;
+use super::moves::MoveFigures;
 use super::work::Sizes;
 use super::work::Work;
 
@@ -23,6 +25,8 @@ pub struct GpuFigures {
     pub native_launch_ns: Percentiles,
     /// Median of the rounds' quotients of the two.
     pub launch_ratio: f64,
+    /// Local memory that is the device's own, moved.
+    pub moves: Vec<MoveFigures>,
 }
 
 /// One kind.
@@ -65,6 +69,22 @@ impl fmt::Display for GpuFigures {
             )?;
         }
         writeln!(f, "launch  campanile          {}", self.launch_ns)?;
-        writeln!(f, "        native             {}   {:.2} x", self.native_launch_ns, self.launch_ratio)
+        writeln!(f, "        native             {}   {:.2} x", self.native_launch_ns, self.launch_ratio)?;
+        self.moves.iter().try_for_each(|figures| write!(f, "{figures}"))
+    }
+}
+
+impl fmt::Display for MoveFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, campanile_ns, native_ns, ratio, campanile_rate, native_rate, .. } = self;
+        let (name, native) = match what {
+            Move::Evict => ("evict", "device to host and zeroed"),
+            Move::Restore => ("restore", "host to device"),
+            Move::ReadBack => ("read-back", "device to host"),
+        };
+        writeln!(f, "{name}, memory of the device's own, {} MiB", self.bytes >> 20)?;
+        writeln!(f, "        campanile          {campanile_ns}")?;
+        writeln!(f, "        native copy        {native_ns}")?;
+        writeln!(f, "        {campanile_rate:.1} of {native_rate:.1} GB/s, {native}: {ratio:.3} x native")
     }
 }

@@ -9,9 +9,11 @@ use campanile_host_gpu::vulkan::info::Kind;
 
 use super::figures::GpuFigures;
 use super::figures::WorkFigures;
+use super::moves;
 use super::native;
 use super::native::Native;
 use super::native::Place;
+use super::through::APERTURE;
 use super::through::Through;
 use super::work;
 use super::work::Side;
@@ -60,14 +62,21 @@ impl Samples {
     }
 }
 
-/// Measures on the device that engines take with these settings of `campanile serve`; `name` is part of the device's name.
+/// Measures on the device that engines take with these settings of `campanile serve`; `name` is part of the device's name. `start` starts hosts
+/// with the same.
 ///
 /// # Errors
 /// There is no device, a side computes wrongly, or the two compute on different devices.
-pub fn measure(settings: &[OsString], name: Option<&str>, effort: Effort) -> anyhow::Result<GpuFigures> {
+pub fn measure(
+    settings: &[OsString],
+    start: &moves::Start<'_>,
+    name: Option<&str>,
+    effort: Effort,
+) -> anyhow::Result<GpuFigures> {
     let driver = native::open(name)?;
     let info = driver.info().clone();
     let sizes = sizes(info.kind, effort);
+    let moves = moves::measure(start, &driver, sizes.vector_bytes, APERTURE, effort.rounds)?;
     let host = Native::new(driver.secondary()?, Place::Host, sizes)?;
     let device = Native::new(driver, Place::Device, sizes)?;
     let through = Through::new(settings, &info.name, sizes)?;
@@ -93,7 +102,8 @@ pub fn measure(settings: &[OsString], name: Option<&str>, effort: Effort) -> any
     }
     let launch_ratio = 1.0 / median(launches.ratio).max(f64::MIN_POSITIVE);
     let [launch_ns, native_launch_ns, _] = launches.times.map(Percentiles::of);
-    Ok(GpuFigures { device: info.to_string(), sizes, works, launch_ns, native_launch_ns, launch_ratio })
+    let device = info.to_string();
+    Ok(GpuFigures { device, sizes, works, launch_ns, native_launch_ns, launch_ratio, moves })
 }
 
 /// The sides, in the order in which they go in this round.
@@ -131,7 +141,7 @@ fn measure_work(
         work::check(side.as_mut(), sizes, work, rounds + 1)?;
     }
     let [campanile_ns, native_ns, native_host_ns] = samples.times.map(Percentiles::of);
-    let rate = |taken: Percentiles| rate(sizes.amount(work), taken.p50);
+    let rate = |taken: Percentiles| work::rate(sizes.amount(work), taken.p50);
     Ok(WorkFigures {
         work,
         campanile_ns,
@@ -142,12 +152,6 @@ fn measure_work(
         campanile_rate: rate(campanile_ns),
         native_rate: rate(native_ns),
     })
-}
-
-/// Thousand millions a second.
-#[expect(clippy::cast_precision_loss, reason = "a rate")]
-fn rate(amount: u64, nanoseconds: u64) -> f64 {
-    amount as f64 / nanoseconds.max(1) as f64
 }
 
 #[cfg(test)]

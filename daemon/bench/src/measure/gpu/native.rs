@@ -125,7 +125,7 @@ impl Side for Native {
 }
 
 /// Host memory, imported, and a mapping of it.
-fn host(driver: &Driver, bytes: u64) -> anyhow::Result<(Import, Arc<Mapping>)> {
+pub(super) fn host(driver: &Driver, bytes: u64) -> anyhow::Result<(Import, Arc<Mapping>)> {
     let file = create_memfd("campanile-bench-gpu", bytes)?;
     let mapping = Arc::new(Mapping::new(file, 0, bytes, Access::ReadWrite)?);
     Ok((driver.import(&HostRange::whole(&mapping, Access::ReadWrite))?, mapping))

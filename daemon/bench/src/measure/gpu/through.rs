@@ -29,7 +29,7 @@ use crate::measure::guests::user_queue;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Bytes that a vGPU's video memory begins with and that its guest's CPU sees, by default.
-const APERTURE: u64 = 256 << 20;
+pub(super) const APERTURE: u64 = 256 << 20;
 
 /// Fields end in order: first what needs the next.
 pub(super) struct Through {

@@ -142,6 +142,12 @@ impl Sizes {
     }
 }
 
+/// Thousand millions a second.
+#[expect(clippy::cast_precision_loss, reason = "a rate")]
+pub(super) fn rate(amount: u64, nanoseconds: u64) -> f64 {
+    amount as f64 / nanoseconds.max(1) as f64
+}
+
 /// Where results are looked at: bytes, and how many.
 pub(super) fn samples(bytes: u64) -> [(u64, u64); 3] {
     [(0, SAMPLE), (bytes / 2, SAMPLE), (bytes - SAMPLE, SAMPLE)]
