@@ -46,6 +46,8 @@ impl Session {
         self.vm.config.ledger.put(Key::Context(context), &());
         let own = self.away.new_own_context(&self.vm.objects, context);
         self.vm.objects.processes.insert(own, process);
+        // What moves memory may come up by now, where a device was short of memory: what it left undone is in the way of this process, too.
+        self.vm.engines.moves.set_available(true);
         Ok(())
     }
 

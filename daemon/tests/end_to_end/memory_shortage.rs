@@ -127,10 +127,10 @@ fn a_vgpu_whose_engine_finds_no_memory_at_its_start_has_one_when_there_is_some()
         assert!(neighbour.is_right(), "{place}");
 
         layered.faults.leave(None);
-        // What was lost for lack of an engine may take a reset with it, which ends processes that come before it.
+        // What the engine left undone is done first, and may be in the way of a process meanwhile.
         let mut next = None;
         until("a process that works", || {
-            next = worked(&vm).ok();
+            next = worked(&vm).inspect_err(|error| eprintln!("{place}: {error}")).ok();
             next.is_some()
         });
         let mut next = next.unwrap();
