@@ -59,7 +59,9 @@ pub(crate) unsafe extern "system" fn allocate(
         return failure;
     }
     // SAFETY: the caller's structure.
-    let wanted = unsafe { own_bytes(&*info) };
+    let asked = unsafe { &*info };
+    // SAFETY: the caller's chain, as Vulkan demands.
+    let wanted = unsafe { own_bytes(asked) };
     if next::left().is_some_and(|left| wanted > left) {
         return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use campanile_host_gpu::dirty::basis::Range;
 use campanile_host_gpu::dirty::basis::Subrange;
+use campanile_host_gpu::dirty::elsewhere::Ahead;
 use campanile_host_gpu::dirty::elsewhere::Elsewhere;
 use campanile_host_gpu::dirty::error::DirtyError;
 use campanile_host_gpu::dirty::method::Method;
@@ -210,6 +211,10 @@ impl Elsewhere for Ones {
         into.fill(1);
         Ok(())
     }
+
+    fn read_ahead(self: Arc<Self>, offset: u64, _length: u64) -> Option<Ahead<'static>> {
+        Some(Box::new(move |into: &mut [u8]| self.read(offset, into)))
+    }
 }
 
 #[test]
@@ -222,4 +227,24 @@ fn what_lies_elsewhere_is_read_from_there() {
         bytes[0]
     };
     assert_eq!([1, 2, 3].map(first), [0, 1, 0]);
+}
+
+#[test]
+fn what_lies_elsewhere_is_read_ahead_in_whole_pages_and_not_where_contents_are_compared() {
+    for (method, is_begun) in [(Method::BoundRanges, true), (Method::ShadowCompare, false)] {
+        let memory = Memory::with(8, method);
+        memory.tracker.lies_elsewhere(Range { offset: 2 * PAGE, length: PAGE }, Arc::new(Ones));
+        let ahead =
+            |offset: u64, length: u64| memory.tracker.read_ahead(memory.tracker.whole(), offset, length);
+        let begun = ahead(2 * PAGE, PAGE);
+        assert_eq!(begun.is_some(), is_begun, "{method}");
+        if let Some(read) = begun {
+            let mut bytes = [9; 4096];
+            read(&mut bytes).unwrap();
+            assert_eq!(bytes, [1; 4096]);
+        }
+        for (offset, length) in [(PAGE, PAGE), (2 * PAGE, 2 * PAGE), (2 * PAGE + 4, 8), (8 * PAGE, PAGE)] {
+            assert!(ahead(offset, length).is_none(), "{method}: {length} from {offset}");
+        }
+    }
 }
