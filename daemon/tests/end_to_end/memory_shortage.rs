@@ -56,17 +56,23 @@ fn a_vgpu_for_whose_local_memory_a_neighbour_leaves_no_room_is_refused_by_name_a
 }
 
 #[test]
-fn local_memory_that_is_longer_than_one_allocation_may_be_is_refused_with_the_limit() {
+fn local_memory_that_is_longer_than_a_driver_promises_is_tried_and_refused_with_the_limit_where_it_gives_none()
+ {
     let layered = Layered::new();
-    layered.faults.hide(&["maxMemoryAllocationSize"]).unwrap();
+    layered.faults.hide(&["maxMemoryAllocationSize", "VK_EXT_memory_budget"]).unwrap();
     let operated = operated(&layered, &["vram=64M"], "device");
-    let spec = |vram: &str| format!("name=v1,socket={},vram={vram}", operated.daemon.socket(1).display());
     // 256 MiB of them are the window.
-    let said = operated.refusal(&["vgpu", "add", &spec("1281M")]);
+    let spec = format!("name=v1,socket={},vram=1281M", operated.daemon.socket(1).display());
+    layered.faults.leave(Some(1024 * MIB));
+    let said = operated.refusal(&["vgpu", "add", &spec]);
     for part in ["no 1025 MiB", "one allocation has at most 1024 MiB", "maxMemoryAllocationSize"] {
         assert!(said.contains(part), "{part} is missing: {said}");
     }
-    worked(&operated.daemon.vm(0)).unwrap();
+    layered.faults.leave(None);
+    operated.ask(&["vgpu", "add", &spec]);
+    for vm in [0, 1] {
+        worked(&operated.daemon.vm(vm)).unwrap();
+    }
 }
 
 /// Where the device imports no host memory, it has a copy of what guests bind in memory of its own.

@@ -138,9 +138,6 @@ impl Memory {
         let bits = buffer_types(gpu, handles)?;
         let whole = length.checked_next_multiple_of(GRANULE).filter(|_| length > 0);
         let whole = whole.ok_or_else(|| refused("there is no memory of that size".to_owned()))?;
-        if let Some(reason) = too_long(gpu, whole) {
-            return Err(refused(reason));
-        }
         let type_index = local_type(&gpu.memory_types, bits, whole).ok_or_else(|| {
             let largest = largest_heap(&gpu.memory_types, bits) >> 20;
             refused(format!("the largest heap of its own memory that buffers can have has {largest} MiB"))
@@ -158,7 +155,7 @@ impl Memory {
         }
         // SAFETY: `info` outlives the call, and its type is one of the device's.
         let raw = unsafe { gpu.device.allocate_memory(&info, None) }
-            .map_err(|result| refused(format!("vkAllocateMemory says {result}")))?;
+            .map_err(|result| refused(why_not(gpu, result, whole)))?;
         Ok(Self { gpu: Arc::clone(gpu), raw, type_index, length: whole, handles, _pages: None, mapped: None })
     }
 
@@ -170,10 +167,8 @@ impl Memory {
             .ok_or_else(|| refused("the device has no memory that the host sees coherently".to_owned()))?;
         let info = vk::MemoryAllocateInfo::default().allocation_size(length).memory_type_index(type_index);
         // SAFETY: `info` outlives the call, and its type is one of the device's.
-        let raw = unsafe { gpu.device.allocate_memory(&info, None) }.map_err(|result| {
-            let hint = too_long(gpu, length).map(|reason| format!("; {reason}")).unwrap_or_default();
-            refused(format!("vkAllocateMemory says {result}{hint}"))
-        })?;
+        let raw = unsafe { gpu.device.allocate_memory(&info, None) }
+            .map_err(|result| refused(why_not(gpu, result, length)))?;
         let mut memory =
             Self { gpu: Arc::clone(gpu), raw, type_index, length, handles, _pages: None, mapped: None };
         // SAFETY: the memory was just allocated, of a type that the host can map, and is not mapped. Freeing it ends that.
@@ -274,12 +269,18 @@ fn buffer_types(gpu: &Gpu, handles: vk::ExternalMemoryHandleTypeFlags) -> Result
     Ok(needs.memory_type_bits)
 }
 
-/// Why no allocation can be as long as this, where none can.
-fn too_long(gpu: &Gpu, length: u64) -> Option<String> {
-    let most = gpu.limits.allocation_length;
-    let mib = most >> 20;
-    (length > most)
-        .then(|| format!("one allocation has at most {mib} MiB on this device (maxMemoryAllocationSize)"))
+/// Why a driver has refused to allocate so many bytes. It may allocate more at once than it promises, so that is tried first.
+fn why_not(gpu: &Gpu, result: vk::Result, length: u64) -> String {
+    let promised = gpu.limits.allocation_length;
+    let hint = if length > promised {
+        format!(
+            "; one allocation has at most {} MiB on this device (maxMemoryAllocationSize)",
+            promised >> 20
+        )
+    } else {
+        String::new()
+    };
+    format!("vkAllocateMemory says {result}{hint}")
 }
 
 /// What may be had of the heap of a memory type.
