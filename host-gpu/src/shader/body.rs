@@ -78,19 +78,15 @@ impl Body<'_, '_> {
 
     /// What stands on results of functions, none of which was known where decorations were checked.
     fn check_contractions(&self) -> Result<(), GuardError> {
-        let mut before = None;
         for d in self.decorations.list.iter().filter(|d| d.name == spirv::Decoration::NoContraction) {
             let target = self.symbols.module.id(d.target);
             let good = match target.kind {
-                Kind::None => true,
+                Kind::None | Kind::Constant => true,
                 Kind::Value => d.member == WHOLE && is_arithmetic(self.symbols.module.inst(target.inst).op()),
                 _ => false,
             };
             if !good {
                 return Err(wrong(d.inst, "it stands on no arithmetic"));
-            }
-            if before.replace(d.target) == Some(d.target) {
-                return Err(wrong(d.inst, "NoContraction stands twice on the same thing"));
             }
         }
         Ok(())

@@ -36,7 +36,7 @@ pub(super) struct Decoration {
     pub(super) inst: Inst,
 }
 
-/// All decorations; after [`Self::sort`] by target, member and name.
+/// All decorations; after [`Self::sort`] by target, member, name and literal, and each once.
 #[derive(Default)]
 pub(super) struct Decorations {
     pub(super) list: Vec<Decoration>,
@@ -99,8 +99,11 @@ impl Decorations {
         Ok(())
     }
 
+    /// Compilers may say the same of the same thing twice, as naga did of the type of two buffers: drivers are told it once.
     pub(super) fn sort(&mut self) {
-        self.list.sort_by_key(|d| (d.target, d.member, d.name as u32));
+        let said = |d: &Decoration| (d.target, d.member, d.name as u32, d.value);
+        self.list.sort_by_key(said);
+        self.list.dedup_by_key(|d| said(d));
     }
 
     /// Every decoration of `target`, members included.
@@ -139,8 +142,9 @@ impl Decorations {
             Name::Restrict | Name::Aliased => kind == Kind::Global && has_place(symbols, d.target),
             // Of pointers it says how they are reckoned with, which logical ones are not.
             Name::ArrayStride => !matches!(symbols.shape(d.target), Shape::Pointer { .. }),
-            // Only what values of functions can have may stand before its target is known.
-            Name::NoContraction | Name::FPRoundingMode => kind != Kind::None,
+            // Only what values of functions can have may stand before its target is known. What is computed here, drivers do not compute.
+            Name::NoContraction => !matches!(kind, Kind::None | Kind::Constant),
+            Name::FPRoundingMode => kind != Kind::None,
             _ => true,
         }
     }

@@ -167,7 +167,7 @@ fn buffers_that_lie_badly_are_refused() {
     says(&good.replace("OpDecorate %block Block", ""), "as a block");
     says(&good.replace("OpDecorate %o Binding 3", ""), "without a set or a binding");
     says(
-        &good.replace("OpDecorate %o Binding 3", "OpDecorate %o Binding 3\nOpDecorate %o Binding 3"),
+        &good.replace("OpDecorate %o Binding 3", "OpDecorate %o Binding 3\nOpDecorate %o Binding 4"),
         "twice",
     );
 }

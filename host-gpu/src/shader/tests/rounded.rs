@@ -63,7 +63,7 @@ fn a_conversion_to_16_bits_may_say_how_it_rounds_for_a_buffer_and_nothing_else_m
             ("OpStore %q %h\n", "OpStore %q %h\n%back = OpFConvert %float %h\n", used),
             (
                 "OpDecorate %h FPRoundingMode 1",
-                "OpDecorate %h FPRoundingMode 1\nOpDecorate %h FPRoundingMode 1",
+                "OpDecorate %h FPRoundingMode 1\nOpDecorate %h FPRoundingMode 0",
                 "FPRoundingMode stands twice",
             ),
         ],
