@@ -47,6 +47,7 @@ pub(crate) const DEVICE: &[Extension] = &[
     (c"VK_KHR_driver_properties", 1),
     (c"VK_KHR_external_fence", 1),
     (c"VK_KHR_external_memory", 1),
+    (c"VK_KHR_external_memory_fd", 1),
     (c"VK_KHR_external_semaphore", 1),
     (c"VK_KHR_format_feature_flags2", 2),
     (c"VK_KHR_get_memory_requirements2", 1),

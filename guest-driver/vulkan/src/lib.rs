@@ -28,6 +28,7 @@ mod descriptor;
 mod device;
 mod event;
 mod extensions;
+mod external;
 mod failure;
 mod features;
 mod fence;

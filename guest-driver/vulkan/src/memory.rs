@@ -12,6 +12,7 @@ use crate::abi;
 use crate::abi::Outcome;
 use crate::abi::handle;
 use crate::device::Core;
+use crate::external;
 use crate::failure::failed;
 use crate::physical;
 
@@ -79,6 +80,7 @@ pub(crate) extern "system" fn allocate(
 ) -> vk::Result {
     abi::command("vkAllocateMemory", || {
         let info = abi::read(info);
+        external::check(info)?;
         abi::give(Memory::allocate(Core::of(device), info.memory_type_index, info.allocation_size)?, out);
         Ok(())
     })

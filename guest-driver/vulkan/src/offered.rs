@@ -132,6 +132,7 @@ pub(crate) const EXTENSIONS: &[(&CStr, &[&CStr])] = &[
         c"VK_KHR_device_group",
         &[c"vkCmdDispatchBaseKHR", c"vkCmdSetDeviceMaskKHR", c"vkGetDeviceGroupPeerMemoryFeaturesKHR"],
     ),
+    (c"VK_KHR_external_memory_fd", &[c"vkGetMemoryFdKHR", c"vkGetMemoryFdPropertiesKHR"]),
     (
         c"VK_KHR_get_memory_requirements2",
         &[

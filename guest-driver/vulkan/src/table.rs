@@ -25,6 +25,7 @@ use crate::descriptor::template;
 use crate::descriptor::update;
 use crate::device::Device;
 use crate::event;
+use crate::external;
 use crate::features;
 use crate::fence;
 use crate::formats;
@@ -163,6 +164,8 @@ commands! { of_devices:
     c"vkGetImageSparseMemoryRequirements" PFN_vkGetImageSparseMemoryRequirements = image::sparse_requirements;
     c"vkGetImageSparseMemoryRequirements2" | c"vkGetImageSparseMemoryRequirements2KHR" PFN_vkGetImageSparseMemoryRequirements2 = image::sparse_requirements2;
     c"vkGetImageSubresourceLayout" PFN_vkGetImageSubresourceLayout = image::subresource_layout;
+    c"vkGetMemoryFdKHR" PFN_vkGetMemoryFdKHR = external::memory_fd;
+    c"vkGetMemoryFdPropertiesKHR" PFN_vkGetMemoryFdPropertiesKHR = external::fd_properties;
     c"vkGetPipelineCacheData" PFN_vkGetPipelineCacheData = pipeline::cache_data;
     c"vkGetPrivateData" | c"vkGetPrivateDataEXT" PFN_vkGetPrivateData = private::get;
     c"vkGetQueryPoolResults" PFN_vkGetQueryPoolResults = query::results;

@@ -302,6 +302,41 @@ static void told(struct device *device) {
     NEED(strcmp(driver.driverName, "Campanile") == 0 && driver.conformanceVersion.major == 0);
 }
 
+/* Memory is neither taken over from other drivers nor given to them, though programs may enable the extension for it. */
+static void foreign(struct device *device) {
+    VkExternalMemoryHandleTypeFlagBits kind = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
+    VkPhysicalDeviceExternalBufferInfo of = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO};
+    of.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT;
+    of.handleType = kind;
+    VkExternalBufferProperties good = {VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
+    vkGetPhysicalDeviceExternalBufferProperties(device->physical, &of, &good);
+    NEED(good.externalMemoryProperties.externalMemoryFeatures == 0);
+    VkImportMemoryFdInfoKHR from = {VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR};
+    from.handleType = kind;
+    from.fd = -1;
+    VkMemoryAllocateInfo allocate = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, &from};
+    allocate.allocationSize = 4096;
+    VkDeviceMemory memory;
+    RESULT(vkAllocateMemory(device->device, &allocate, NULL, &memory), VK_ERROR_INVALID_EXTERNAL_HANDLE);
+    allocate.pNext = NULL;
+    OK(vkAllocateMemory(device->device, &allocate, NULL, &memory));
+    PFN_vkGetMemoryFdKHR get = (PFN_vkGetMemoryFdKHR)vkGetDeviceProcAddr(device->device, "vkGetMemoryFdKHR");
+    PFN_vkGetMemoryFdPropertiesKHR told =
+        (PFN_vkGetMemoryFdPropertiesKHR)vkGetDeviceProcAddr(device->device, "vkGetMemoryFdPropertiesKHR");
+    NEED(get && told);
+    VkMemoryGetFdInfoKHR info = {VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR};
+    info.memory = memory;
+    info.handleType = kind;
+    int fd = 7;
+    RESULT(get(device->device, &info, &fd), VK_ERROR_UNKNOWN);
+    NEED(fd == -1);
+    VkMemoryFdPropertiesKHR types = {VK_STRUCTURE_TYPE_MEMORY_FD_PROPERTIES_KHR};
+    types.memoryTypeBits = 7;
+    RESULT(told(device->device, kind, 0, &types), VK_ERROR_INVALID_EXTERNAL_HANDLE);
+    NEED(types.memoryTypeBits == 0);
+    vkFreeMemory(device->device, memory, NULL);
+}
+
 static int is_given_out(struct device *device, const char *command) {
     return vkGetDeviceProcAddr(device->device, command) != NULL;
 }
@@ -396,10 +431,10 @@ int main(int argc, char **argv) {
     static const char *const names[] = {"VK_EXT_private_data",    "VK_EXT_pipeline_creation_cache_control",
                                         "VK_EXT_tooling_info",    "VK_EXT_pipeline_creation_feedback",
                                         "VK_EXT_robustness2",     "VK_KHR_zero_initialize_workgroup_memory",
-                                        "VK_EXT_inline_uniform_block"};
+                                        "VK_EXT_inline_uniform_block", "VK_KHR_external_memory_fd"};
     static const struct test tests[] = {
         {"private-data", private_data}, {"pipelines", pipelines}, {"layouts", layouts}, {"told", told},
         {"named-profile", named_profile}, {"debugged", debugged}, {"sparse", sparse},
-        {"inline", inlined}, {"commands", commands_by_name}, {NULL, NULL}};
-    return run_tests(tests, argc, argv, 7, names);
+        {"inline", inlined}, {"commands", commands_by_name}, {"foreign", foreign}, {NULL, NULL}};
+    return run_tests(tests, argc, argv, 8, names);
 }

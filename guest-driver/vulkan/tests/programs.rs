@@ -191,6 +191,11 @@ fn extensions_tell_what_they_promise() {
 }
 
 #[test]
+fn memory_is_neither_taken_over_from_other_drivers_nor_given_to_them() {
+    run_wild("extensions", "foreign");
+}
+
+#[test]
 fn modules_may_be_as_long_as_debuggers_make_them() {
     run("extensions", "debugged");
 }
