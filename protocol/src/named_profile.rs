@@ -84,7 +84,7 @@ impl FromStr for GpuProfile {
 }
 
 /// `FEATURE_*`, by Vulkan's names.
-const FEATURES: [(u64, &str); 24] = [
+const FEATURES: [(u64, &str); 25] = [
     (profile::FEATURE_STORAGE_8, "storageBuffer8BitAccess"),
     (profile::FEATURE_UNIFORM_8, "uniformAndStorageBuffer8BitAccess"),
     (profile::FEATURE_PUSH_8, "storagePushConstant8"),
@@ -112,6 +112,7 @@ const FEATURES: [(u64, &str); 24] = [
     (profile::FEATURE_TEXEL_BUFFERS, "texel buffers"),
     (profile::FEATURE_READ_WITHOUT_FORMAT, "shaderStorageImageReadWithoutFormat"),
     (profile::FEATURE_WRITE_WITHOUT_FORMAT, "shaderStorageImageWriteWithoutFormat"),
+    (profile::FEATURE_TEXEL_FORMATS, "texel buffers of the formats of shaderStorageImageExtendedFormats"),
 ];
 
 /// Groups of subgroup operations, by `VkSubgroupFeatureFlagBits`.
@@ -297,7 +298,7 @@ mod tests {
     #[test]
     fn each_feature_has_a_name_and_what_is_missing_is_named() {
         let known = FEATURES.iter().fold(0, |sum, (bit, _)| sum | bit);
-        assert_eq!((known, known.count_ones()), ((1 << 24) - 1, 24));
+        assert_eq!((known, known.count_ones()), ((1 << 25) - 1, 25));
         for (bit, name) in FEATURES {
             let wanted = Profile { features: bit, ..campanile_1() };
             let device = Profile { features: !bit, ..campanile_1() };

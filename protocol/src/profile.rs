@@ -73,12 +73,14 @@ pub const FEATURE_SCALAR_LAYOUT: u64 = 1 << 19;
 /// `shaderBufferFloat32Atomics`, `shaderBufferFloat32AtomicAdd`, and the same of `Shared`.
 pub const FEATURE_ATOMIC_FLOAT: u64 = 1 << 20;
 
-/// Texel buffers, of [`crate::texels::FORMATS`], with integer atomics where a format has them. Since version 2.
+/// Texel buffers, of those of [`crate::texels::FORMATS`] that every device has, with integer atomics where a format has them. Since version 2.
 pub const FEATURE_TEXEL_BUFFERS: u64 = 1 << 21;
 /// `shaderStorageImageReadWithoutFormat`, of storage texel buffers.
 pub const FEATURE_READ_WITHOUT_FORMAT: u64 = 1 << 22;
 /// `shaderStorageImageWriteWithoutFormat`, of storage texel buffers.
 pub const FEATURE_WRITE_WITHOUT_FORMAT: u64 = 1 << 23;
+/// Texel buffers of those of [`crate::texels::FORMATS`] that not every device has ([`crate::texels::Offer::Extended`]), too.
+pub const FEATURE_TEXEL_FORMATS: u64 = 1 << 24;
 
 /// Answers QUERY_PROFILE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -1,5 +1,6 @@
 //! Formats of texel buffers, where the profile has them ([`crate::profile::FEATURE_TEXEL_BUFFERS`]): those that Vulkan asks of every
-//! device, by their numbers in Vulkan and in SPIR-V. Guest driver, guard and engine know these and no others.
+//! device, and those that it asks of devices with `shaderStorageImageExtendedFormats` ([`crate::profile::FEATURE_TEXEL_FORMATS`]), by their
+//! numbers in Vulkan and in SPIR-V. Guest driver, guard and engine know these and no others.
 
 /// What the components of a texel are read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -10,6 +11,28 @@ pub enum Number {
     Signed,
     /// Integers without a sign, of 32 bits.
     Unsigned,
+}
+
+/// Which devices with texel buffers have a format for a kind of them: the more of them, the greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offer {
+    /// None.
+    Never,
+    /// Those with [`crate::profile::FEATURE_TEXEL_FORMATS`].
+    Extended,
+    /// All.
+    Always,
+}
+
+impl Offer {
+    /// Whether a device has it, which has the further formats or not.
+    pub const fn is_there(self, is_extended: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Extended => is_extended,
+            Self::Never => false,
+        }
+    }
 }
 
 /// A format.
@@ -23,8 +46,10 @@ pub struct Format {
     pub bytes: u32,
     /// What is read.
     pub number: Number,
-    /// Whether storage texel buffers may have it, too; uniform ones may have every one.
-    pub is_storage: bool,
+    /// Whether uniform texel buffers may have it.
+    pub uniform: Offer,
+    /// Whether storage texel buffers may have it.
+    pub storage: Offer,
     /// `Image Format` of SPIR-V that is the same, where a storage texel buffer can name it without further capabilities.
     pub image: Option<u32>,
 }
@@ -38,8 +63,8 @@ impl Format {
     /// How many components a texel has.
     pub const fn components(&self) -> u32 {
         match self.code {
-            9..=14 | 74..=76 | 98..=100 => 1,
-            16..=21 | 81..=83 | 101..=103 => 2,
+            9..=14 | 70..=76 | 98..=100 => 1,
+            16..=21 | 77..=83 | 101..=103 => 2,
             122 => 3,
             _ => 4,
         }
@@ -47,11 +72,21 @@ impl Format {
 }
 
 const fn read(code: u16, name: &'static str, bytes: u32, number: Number) -> Format {
-    Format { code, name, bytes, number, is_storage: false, image: None }
+    Format { code, name, bytes, number, uniform: Offer::Always, storage: Offer::Never, image: None }
+}
+
+/// One that all devices read, and some write.
+const fn often(code: u16, name: &'static str, bytes: u32, number: Number) -> Format {
+    Format { storage: Offer::Extended, ..read(code, name, bytes, number) }
+}
+
+/// One that some devices read and write.
+const fn seldom(code: u16, name: &'static str, bytes: u32, number: Number) -> Format {
+    Format { uniform: Offer::Extended, ..often(code, name, bytes, number) }
 }
 
 const fn written(code: u16, name: &'static str, bytes: u32, number: Number, image: Option<u32>) -> Format {
-    Format { code, name, bytes, number, is_storage: true, image }
+    Format { storage: Offer::Always, image, ..read(code, name, bytes, number) }
 }
 
 use Number::Float;
@@ -60,14 +95,14 @@ use Number::Unsigned;
 
 /// All of them, ascending by code.
 pub const FORMATS: &[Format] = &[
-    read(9, "R8_UNORM", 1, Float),
-    read(10, "R8_SNORM", 1, Float),
-    read(13, "R8_UINT", 1, Unsigned),
-    read(14, "R8_SINT", 1, Signed),
-    read(16, "R8G8_UNORM", 2, Float),
-    read(17, "R8G8_SNORM", 2, Float),
-    read(20, "R8G8_UINT", 2, Unsigned),
-    read(21, "R8G8_SINT", 2, Signed),
+    often(9, "R8_UNORM", 1, Float),
+    often(10, "R8_SNORM", 1, Float),
+    often(13, "R8_UINT", 1, Unsigned),
+    often(14, "R8_SINT", 1, Signed),
+    often(16, "R8G8_UNORM", 2, Float),
+    often(17, "R8G8_SNORM", 2, Float),
+    often(20, "R8G8_UINT", 2, Unsigned),
+    often(21, "R8G8_SINT", 2, Signed),
     written(37, "R8G8B8A8_UNORM", 4, Float, Some(4)),
     written(38, "R8G8B8A8_SNORM", 4, Float, Some(5)),
     written(41, "R8G8B8A8_UINT", 4, Unsigned, Some(32)),
@@ -77,14 +112,20 @@ pub const FORMATS: &[Format] = &[
     read(52, "A8B8G8R8_SNORM_PACK32", 4, Float),
     read(55, "A8B8G8R8_UINT_PACK32", 4, Unsigned),
     read(56, "A8B8G8R8_SINT_PACK32", 4, Signed),
-    read(64, "A2B10G10R10_UNORM_PACK32", 4, Float),
-    read(68, "A2B10G10R10_UINT_PACK32", 4, Unsigned),
-    read(74, "R16_UINT", 2, Unsigned),
-    read(75, "R16_SINT", 2, Signed),
-    read(76, "R16_SFLOAT", 2, Float),
-    read(81, "R16G16_UINT", 4, Unsigned),
-    read(82, "R16G16_SINT", 4, Signed),
-    read(83, "R16G16_SFLOAT", 4, Float),
+    often(64, "A2B10G10R10_UNORM_PACK32", 4, Float),
+    often(68, "A2B10G10R10_UINT_PACK32", 4, Unsigned),
+    seldom(70, "R16_UNORM", 2, Float),
+    seldom(71, "R16_SNORM", 2, Float),
+    often(74, "R16_UINT", 2, Unsigned),
+    often(75, "R16_SINT", 2, Signed),
+    often(76, "R16_SFLOAT", 2, Float),
+    seldom(77, "R16G16_UNORM", 4, Float),
+    seldom(78, "R16G16_SNORM", 4, Float),
+    often(81, "R16G16_UINT", 4, Unsigned),
+    often(82, "R16G16_SINT", 4, Signed),
+    often(83, "R16G16_SFLOAT", 4, Float),
+    seldom(91, "R16G16B16A16_UNORM", 8, Float),
+    seldom(92, "R16G16B16A16_SNORM", 8, Float),
     written(95, "R16G16B16A16_UINT", 8, Unsigned, Some(31)),
     written(96, "R16G16B16A16_SINT", 8, Signed, Some(22)),
     written(97, "R16G16B16A16_SFLOAT", 8, Float, Some(2)),
@@ -97,7 +138,7 @@ pub const FORMATS: &[Format] = &[
     written(107, "R32G32B32A32_UINT", 16, Unsigned, Some(30)),
     written(108, "R32G32B32A32_SINT", 16, Signed, Some(21)),
     written(109, "R32G32B32A32_SFLOAT", 16, Float, Some(1)),
-    read(122, "B10G11R11_UFLOAT_PACK32", 4, Float),
+    often(122, "B10G11R11_UFLOAT_PACK32", 4, Float),
 ];
 
 /// The format of this number in Vulkan.
@@ -114,6 +155,7 @@ pub fn of_image(image: u32) -> Option<&'static Format> {
 mod tests {
     use super::FORMATS;
     use super::Number;
+    use super::Offer;
     use super::find;
     use super::of_image;
 
@@ -122,9 +164,40 @@ mod tests {
         assert!(FORMATS.windows(2).all(|pair| pair[0].code < pair[1].code));
         for format in FORMATS {
             assert_eq!(find(format.code), Some(format));
-            assert!(format.image.is_none_or(|image| of_image(image) == Some(format) && format.is_storage));
+            assert!(
+                format
+                    .image
+                    .is_none_or(|image| of_image(image) == Some(format) && format.storage == Offer::Always)
+            );
         }
         assert_eq!((find(0), find(104), of_image(0), of_image(6)), (None, None, None, None));
+    }
+
+    #[test]
+    fn further_formats_are_those_that_vulkan_lists_together() {
+        // Those of `shaderStorageImageExtendedFormats`, each of which is a storage texel buffer's then.
+        let mut wanted =
+            vec!["B10G11R11_UFLOAT_PACK32", "A2B10G10R10_UNORM_PACK32", "A2B10G10R10_UINT_PACK32"];
+        let bits = ["R8", "R8G8", "R16", "R16G16"];
+        let numbers = ["UNORM", "SNORM", "UINT", "SINT"];
+        let plain: Vec<String> =
+            bits.iter().flat_map(|bits| numbers.map(|number| format!("{bits}_{number}"))).collect();
+        wanted.extend(plain.iter().map(String::as_str));
+        wanted.extend(["R16_SFLOAT", "R16G16_SFLOAT", "R16G16B16A16_UNORM", "R16G16B16A16_SNORM"]);
+        wanted.sort_unstable();
+        let of = |offer: fn(&super::Format) -> Offer| {
+            let mut names: Vec<&str> =
+                FORMATS.iter().filter(|f| offer(f) == Offer::Extended).map(|format| format.name).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(of(|format| format.storage), wanted);
+        wanted.retain(|name| name.starts_with("R16") && name.contains("NORM"));
+        assert_eq!(of(|format| format.uniform), wanted);
+        assert!(Offer::Extended.is_there(true) && !Offer::Extended.is_there(false));
+        assert!(
+            [true, false].map(|all| Offer::Always.is_there(all) && !Offer::Never.is_there(all)) == [true; 2]
+        );
     }
 
     #[test]

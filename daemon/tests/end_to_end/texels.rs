@@ -9,6 +9,7 @@ use campanile_guest_driver::node::Node;
 use campanile_guest_driver::user_queue::QueueOptions;
 use campanile_protocol::profile;
 use campanile_protocol::texels;
+use campanile_protocol::texels::Offer;
 use campanile_test_vmm::migration::options::MigrateOptions;
 
 use crate::assembly::assemble;
@@ -114,7 +115,8 @@ fn the_profile_says_that_there_are_texel_buffers_and_how_many() {
     let profile = device.profile().unwrap();
     let all = profile::FEATURE_TEXEL_BUFFERS
         | profile::FEATURE_READ_WITHOUT_FORMAT
-        | profile::FEATURE_WRITE_WITHOUT_FORMAT;
+        | profile::FEATURE_WRITE_WITHOUT_FORMAT
+        | profile::FEATURE_TEXEL_FORMATS;
     assert_eq!(profile.features & all, all);
     assert!(profile.texel_elements >= 65536);
     assert_eq!((profile.uniform_texels, profile.storage_texels), (profile.buffers, profile.buffers));
@@ -124,7 +126,7 @@ fn the_profile_says_that_there_are_texel_buffers_and_how_many() {
 fn a_format_that_is_none_or_does_not_fit_is_a_fault_of_its_device() {
     let daemon = Daemon::start();
     let vm = daemon.vm(0);
-    let no_storage = texels::FORMATS.iter().find(|format| !format.is_storage).unwrap().code;
+    let no_storage = texels::FORMATS.iter().find(|format| format.storage == Offer::Never).unwrap().code;
     for (uniform, storage) in [
         (0, R32_UINT),
         (R32_UINT, 0),

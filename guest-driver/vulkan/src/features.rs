@@ -23,6 +23,9 @@ fn core(physical: &PhysicalDevice) -> vk::PhysicalDeviceFeatures {
         image_cube_array: images,
         shader_sampled_image_array_dynamic_indexing: images,
         shader_storage_image_array_dynamic_indexing: images,
+        shader_storage_image_extended_formats: vk::Bool32::from(support::has_further_formats(
+            &physical.profile,
+        )),
         shader_int16: physical.feature(profile::FEATURE_INT_16),
         shader_int64: physical.feature(profile::FEATURE_INT_64),
         shader_float64: physical.feature(profile::FEATURE_FLOAT_64),
@@ -84,7 +87,9 @@ known! {
         storage_push_constant16: FEATURE_PUSH_16,
     }
     PhysicalDeviceVulkan12Features {
-        host_query_reset, timeline_semaphore, subgroup_broadcast_dynamic_id;
+        host_query_reset, timeline_semaphore, subgroup_broadcast_dynamic_id, runtime_descriptor_array;
+        shader_sampled_image_array_non_uniform_indexing: FEATURE_TEXEL_BUFFERS,
+        shader_storage_image_array_non_uniform_indexing: FEATURE_TEXEL_BUFFERS,
         storage_buffer8_bit_access: FEATURE_STORAGE_8,
         uniform_and_storage_buffer8_bit_access: FEATURE_UNIFORM_8,
         storage_push_constant8: FEATURE_PUSH_8,
@@ -166,7 +171,11 @@ known! {
     PhysicalDeviceProtectedMemoryFeatures { ; }
     PhysicalDeviceShaderDrawParametersFeatures { ; }
     PhysicalDeviceBufferDeviceAddressFeatures { ; ; buffer_device_address }
-    PhysicalDeviceDescriptorIndexingFeatures { ; }
+    PhysicalDeviceDescriptorIndexingFeatures {
+        runtime_descriptor_array;
+        shader_sampled_image_array_non_uniform_indexing: FEATURE_TEXEL_BUFFERS,
+        shader_storage_image_array_non_uniform_indexing: FEATURE_TEXEL_BUFFERS,
+    }
     PhysicalDeviceImagelessFramebufferFeatures { ; }
     PhysicalDeviceSeparateDepthStencilLayoutsFeatures { ; }
     PhysicalDeviceImageRobustnessFeatures { robust_image_access; }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use ash::vk;
 use campanile_guest_driver::kernel::Kernel;
+use campanile_protocol::profile::Profile;
 
 use crate::abi;
 use crate::abi::Outcome;
@@ -63,14 +64,18 @@ impl Pipeline {
     /// A pipeline, and whether its kernel was compiled before.
     fn create(
         core: &Arc<Core>,
-        own_size: u32,
+        profile: &Profile,
         info: &vk::ComputePipelineCreateInfo<'_>,
     ) -> Outcome<(Self, bool)> {
         let stage = &info.stage;
-        let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next)
-            .map(|info| Module::of(abi::items(info.p_code.cast::<u8>(), info.code_size)));
-        let Module { bytes, names, images, left_out } =
-            inline.as_ref().unwrap_or_else(|| abi::get::<Module>(stage.module));
+        let inline = abi::chained::<vk::ShaderModuleCreateInfo<'_>>(stage.p_next).map(|info| {
+            Module::of(abi::items(info.p_code.cast::<u8>(), info.code_size), shader::is_bare(profile))
+        });
+        let layout = abi::get::<PipelineLayout>(info.layout);
+        let module = inline.as_ref().unwrap_or_else(|| abi::get::<Module>(stage.module));
+        let count = |set, number| layout.set(set)?.binding(number)?.count.try_into().ok();
+        let closed = module.closed(count);
+        let Module { bytes, names, images, left_out, .. } = closed.as_ref().unwrap_or(module);
         let required =
             abi::chained::<vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo<'_>>(stage.p_next);
         let wants_full = stage.flags.contains(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
@@ -82,9 +87,8 @@ impl Pipeline {
             constants: values.clone().into_iter().collect(),
             // Full ones are asked of the host with their size.
             subgroup_size: required
-                .map_or(if wants_full { own_size } else { 0 }, |r| r.required_subgroup_size),
+                .map_or(if wants_full { profile.subgroup_size } else { 0 }, |r| r.required_subgroup_size),
         };
-        let layout = abi::get::<PipelineLayout>(info.layout);
         let found = shader::uses(bytes, entry.to_bytes(), &values).ok_or_else(|| {
             match left_out.get(entry.to_bytes()) {
                 Some(why) => report!("vkCreateComputePipelines: {entry:?} is not compiled: {why}"),
@@ -162,7 +166,7 @@ pub(crate) extern "system" fn create(
                 continue;
             }
             let started = Instant::now();
-            let made = Pipeline::create(core, profile.subgroup_size, info);
+            let made = Pipeline::create(core, profile, info);
             feed_back(info, started, made.as_ref().is_ok_and(|(_, is_hit)| *is_hit));
             match made {
                 Ok((pipeline, _)) => abi::give(pipeline, place),

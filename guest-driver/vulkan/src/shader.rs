@@ -12,10 +12,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use ash::vk;
+use campanile_protocol::profile;
+use campanile_protocol::profile::Profile;
 
 use crate::abi;
 use crate::abi::handle;
 use crate::debug;
+use crate::device::Device;
 use crate::groups;
 use crate::ids;
 use crate::lower::functions::LeftOut;
@@ -25,9 +28,11 @@ use crate::lower::write::has_images;
 use crate::lower::write::lowered;
 use crate::numbers;
 use crate::numbers::Names;
+use crate::open;
 use crate::report::report;
 use crate::spirv;
 use crate::spirv::Long;
+use crate::unnamed::unnamed;
 
 /// Modules above this size, in bytes, go to the daemon without what they have for debuggers: there is a limit to what goes there. Smaller ones keep it, since
 /// the daemon names what it refuses.
@@ -44,13 +49,31 @@ pub(crate) struct Module {
     pub(crate) images: Option<Arc<Images>>,
     /// The entry points that it has no more, since they do with images what cannot be lowered.
     pub(crate) left_out: BTreeMap<Vec<u8>, LeftOut>,
+    /// Of a module with arrays of descriptors that have no length: its words. All else is empty.
+    pub(crate) open: Option<Arc<[u8]>>,
 }
 
 impl Module {
-    /// Of a program's words.
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    /// Of a program's words, for a device that may need no formats of storage images to be named.
+    pub(crate) fn of(bytes: &[u8], is_bare: bool) -> Self {
         let small = if bytes.len() > DEBUGGED { debug::stripped(bytes).into() } else { Cow::Borrowed(bytes) };
-        let (bytes, names) = numbers::carried(&plain(small));
+        let plain = plain(small, is_bare);
+        if open::is_open(&plain) {
+            let (names, left_out) = (Names::new(), BTreeMap::new());
+            return Self { bytes: Arc::default(), names, images: None, left_out, open: Some(plain.into()) };
+        }
+        Self::with_lengths(&plain)
+    }
+
+    /// What it is for pipelines of a layout that has as many descriptors as `count` says of a set and a number; none where that makes no
+    /// difference.
+    pub(crate) fn closed(&self, count: impl Fn(u32, u32) -> Option<u32>) -> Option<Self> {
+        self.open.as_ref().map(|open| Self::with_lengths(&open::closed(open, count)))
+    }
+
+    /// Of words that are plain and leave no length open.
+    fn with_lengths(bytes: &[u8]) -> Self {
+        let (bytes, names) = numbers::carried(bytes);
         let found = if has_images(&spirv::words(&bytes)) {
             // What is there for debuggers may speak of what is there no more.
             lowered(&spirv::words(&debug::stripped(&bytes)))
@@ -63,23 +86,33 @@ impl Module {
                     report!("vkCreateShaderModule: `{}` is left out: {why}", entry.escape_ascii());
                 }
                 let (bytes, images) = (spirv::bytes(&words).collect(), Some(Arc::new(images)));
-                Self { bytes, names, images, left_out }
+                Self { bytes, names, images, left_out, open: None }
             }
-            Ok(None) => Self { bytes, names, images: None, left_out: BTreeMap::new() },
+            Ok(None) => Self { bytes, names, images: None, left_out: BTreeMap::new(), open: None },
             Err(reason) => {
                 report!("vkCreateShaderModule: the host will refuse what uses images, since {reason}");
-                Self { bytes, names, images: None, left_out: BTreeMap::new() }
+                Self { bytes, names, images: None, left_out: BTreeMap::new(), open: None }
             }
         }
     }
 }
 
-/// A module without groups of decorations, and without gaps between its ids.
-fn plain(bytes: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+/// Whether kernels of a device need not name the formats of storage images.
+pub(crate) fn is_bare(profile: &Profile) -> bool {
+    let both = profile::FEATURE_READ_WITHOUT_FORMAT | profile::FEATURE_WRITE_WITHOUT_FORMAT;
+    profile.features & both == both
+}
+
+/// A module without groups of decorations, without words on indices into arrays of images that differ, without names of formats that a device does not
+/// need, and without gaps between its ids.
+fn plain(bytes: Cow<'_, [u8]>, is_bare: bool) -> Cow<'_, [u8]> {
     let words = spirv::words(&bytes);
     let grouped = groups::expanded(&words);
-    let counted = ids::counted(grouped.as_deref().unwrap_or(&words));
-    counted.or(grouped).map_or(bytes, |words| spirv::bytes(&words).collect())
+    let understood = open::understood(grouped.as_deref().unwrap_or(&words)).or(grouped);
+    let named = understood.as_deref().unwrap_or(&words);
+    let unnamed = is_bare.then(|| unnamed(named)).flatten().or(understood);
+    let counted = ids::counted(unnamed.as_deref().unwrap_or(&words));
+    counted.or(unnamed).map_or(bytes, |words| spirv::bytes(&words).collect())
 }
 
 handle!(Module, vk::ShaderModule);
@@ -286,7 +319,7 @@ pub(crate) fn uses(bytes: &[u8], entry: &[u8], constants: &BTreeMap<u32, u64>) -
 }
 
 pub(crate) extern "system" fn create(
-    _device: vk::Device,
+    device: vk::Device,
     info: *const vk::ShaderModuleCreateInfo<'_>,
     _allocator: *const vk::AllocationCallbacks<'_>,
     out: *mut vk::ShaderModule,
@@ -294,7 +327,7 @@ pub(crate) extern "system" fn create(
     abi::command("vkCreateShaderModule", || {
         let info = abi::read(info);
         let bytes = abi::items(info.p_code.cast::<u8>(), info.code_size);
-        abi::give(Module::of(bytes), out);
+        abi::give(Module::of(bytes, is_bare(&Device::of(device).profile)), out);
         Ok(())
     })
 }
@@ -435,7 +468,7 @@ mod tests {
         for bound in [100, 0x003f_ffff] {
             words[3] = bound;
             let bytes: Vec<u8> = spirv::bytes(&words).collect();
-            let module = Module::of(&bytes);
+            let module = Module::of(&bytes, true);
             let found = uses(&module.bytes, b"main", &BTreeMap::new()).unwrap();
             assert_eq!(found, [Use { set: 6, binding: 5, slot: 5, count: Some(1) }]);
             assert!(spirv::words(&module.bytes)[3] <= 100);

@@ -25,10 +25,15 @@ pub(crate) struct View {
 
 handle!(View, vk::BufferView);
 
-/// What is known of a format, where the profile says that there are texel buffers.
+/// Whether a profile with these features has the formats that not every device has.
+pub(crate) fn is_extended(features: u64) -> bool {
+    features & profile::FEATURE_TEXEL_FORMATS != 0
+}
+
+/// What is known of a format, where the profile says that there are texel buffers of it.
 fn known(features: u64, format: vk::Format) -> Option<&'static Format> {
-    let code = u16::try_from(format.as_raw()).ok();
-    code.and_then(texels::find).filter(|_| features & profile::FEATURE_TEXEL_BUFFERS != 0)
+    let code = u16::try_from(format.as_raw()).ok().filter(|_| features & profile::FEATURE_TEXEL_BUFFERS != 0);
+    code.and_then(texels::find).filter(|known| known.uniform.is_there(is_extended(features)))
 }
 
 /// What buffers in a format are good for.
@@ -41,9 +46,10 @@ pub(crate) fn features(physical: &PhysicalDevice, format: vk::Format) -> vk::For
             features |= more;
         }
     };
-    add(known.is_storage, Flag::STORAGE_TEXEL_BUFFER);
+    let is_storage = known.storage.is_there(is_extended(physical.profile.features));
+    add(is_storage, Flag::STORAGE_TEXEL_BUFFER);
     add(known.has_atomics(), Flag::STORAGE_TEXEL_BUFFER_ATOMIC);
-    let has = |feature| known.is_storage && physical.has(feature);
+    let has = |feature| is_storage && physical.has(feature);
     add(has(profile::FEATURE_READ_WITHOUT_FORMAT), Flag::STORAGE_READ_WITHOUT_FORMAT);
     add(has(profile::FEATURE_WRITE_WITHOUT_FORMAT), Flag::STORAGE_WRITE_WITHOUT_FORMAT);
     features
@@ -92,9 +98,14 @@ mod tests {
 
     #[test]
     fn formats_are_known_where_the_profile_has_texel_buffers() {
-        let all = profile::FEATURE_TEXEL_BUFFERS;
+        let all = profile::FEATURE_TEXEL_BUFFERS | profile::FEATURE_TEXEL_FORMATS;
         assert_eq!(known(all, vk::Format::R8G8B8A8_UNORM).map(|format| format.name), Some("R8G8B8A8_UNORM"));
-        assert_eq!(known(!all, vk::Format::R8G8B8A8_UNORM), None);
+        assert_eq!(known(!profile::FEATURE_TEXEL_BUFFERS, vk::Format::R8G8B8A8_UNORM), None);
+        // Not every device has it.
+        let least = profile::FEATURE_TEXEL_BUFFERS;
+        let names =
+            [all, least].map(|features| known(features, vk::Format::R16_UNORM).map(|known| known.name));
+        assert_eq!(names, [Some("R16_UNORM"), None]);
         // As many numbers as Vulkan gives them.
         for format in [vk::Format::UNDEFINED, vk::Format::R64_UINT, vk::Format::G8B8G8R8_422_UNORM] {
             assert_eq!(known(all, format), None, "{format:?}");

@@ -327,6 +327,63 @@ static void clears(struct device *device) {
     }
 }
 
+/* Kernels write and read formats that not every device has, whether they name them or not. */
+static void formats_of(struct device *device, VkFormat kind) {
+    VkPhysicalDeviceFeatures features;
+    vkGetPhysicalDeviceFeatures(device->physical, &features);
+    NEED(features.shaderStorageImageExtendedFormats);
+    enum { KINDS = 4, SIDE = 16 };
+    const VkFormat kinds[KINDS] = {kind, VK_FORMAT_R16G16_UNORM, VK_FORMAT_R16_UINT, VK_FORMAT_R16_UNORM};
+    VkShaderStageFlags compute = VK_SHADER_STAGE_COMPUTE_BIT;
+    VkDescriptorType stored = VK_DESCRIPTOR_TYPE_STORAGE_IMAGE;
+    VkDescriptorSetLayoutBinding first[KINDS];
+    for (uint32_t i = 0; i < KINDS; i++) first[i] = (VkDescriptorSetLayoutBinding){i, stored, 1, compute, NULL};
+    const VkDescriptorSetLayoutBinding second[] = {{0, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, compute, NULL}};
+    struct bound bound = bound_new(device, formats_words, sizeof formats_words, first, KINDS, second, 1);
+    struct buffer found = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT), to = buffer_new(device, 0);
+    bind_buffer(device, bound.sets[1], 0, found.buffer);
+    VkExtent3D extent = {SIDE, 1, 1};
+    struct image images[KINDS];
+    VkCommandBuffer commands = commands_begin(device);
+    for (uint32_t i = 0; i < KINDS; i++) {
+        images[i] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, kinds[i], extent, 1, 1, VK_IMAGE_USAGE_STORAGE_BIT);
+        bind_image(device, bound.sets[0], i, 0, stored, images[i].view, VK_NULL_HANDLE);
+        made_general(commands, &images[i]);
+    }
+    barrier(commands);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.pipeline);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.layout, 0, 2, bound.sets, 0, NULL);
+    vkCmdDispatch(commands, 1, 1, 1);
+    barrier(commands);
+    for (uint32_t i = 0; i < KINDS; i++) store(commands, &images[i], &to, region_of(i * 256, 0, 0, 1, extent));
+    barrier(commands);
+    commands_run(device, commands);
+    const unsigned char *bytes = (const unsigned char *)to.words;
+    const uint16_t *halves = (const uint16_t *)to.words;
+    const float *read = (const float *)found.words;
+    for (uint32_t i = 0; i < SIDE; i++) {
+        uint32_t part = i * 4369;
+        NEED(kind == VK_FORMAT_R8_UNORM ? bytes[i] == i * 17 : halves[i] == part);
+        NEED(halves[128 + 2 * i] == part && halves[129 + 2 * i] == 65535 - part);
+        NEED(halves[256 + i] == part && halves[384 + i] == part);
+        float wanted[4] = {i / 15.0f, i / 15.0f, 1 - i / 15.0f, (float)part};
+        for (int at = 0; at < 4; at++) NEED(read[i * 4 + at] - wanted[at] < 0.0001f && wanted[at] - read[i * 4 + at] < 0.0001f);
+    }
+    for (uint32_t i = 0; i < KINDS; i++) image_free(device, &images[i]);
+    buffer_free(device, &found);
+    buffer_free(device, &to);
+    bound_free(device, &bound);
+}
+
+static void formats(struct device *device) {
+    formats_of(device, VK_FORMAT_R8_UNORM);
+}
+
+/* Where the view has another format than the kernel names, devices go by the view, and programs rely on it. */
+static void other_formats(struct device *device) {
+    formats_of(device, VK_FORMAT_R16_UNORM);
+}
+
 /* Colours of sRGB are read as the light that they stand for, before any filter, and views of another format show what is stored. */
 static void srgb(struct device *device) {
     static const unsigned char stored[8] = {0, 10, 11, 64, 128, 188, 255, 128};
@@ -496,6 +553,53 @@ static void outside(struct device *device) {
     arrays_of(device, chosen, meant);
 }
 
+/* Arrays without a length are as long as the layout says, and indices into those of images may differ between invocations. */
+static void open(struct device *device) {
+    enum { TO = 3, FROM = 2 };
+    VkShaderStageFlags compute = VK_SHADER_STAGE_COMPUTE_BIT;
+    VkDescriptorType stored = VK_DESCRIPTOR_TYPE_STORAGE_IMAGE, buffers = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    const VkDescriptorSetLayoutBinding first[] = {{0, stored, TO, compute, NULL}, {1, stored, FROM, compute, NULL}};
+    const VkDescriptorSetLayoutBinding second[] = {{0, buffers, 2, compute, NULL}};
+    struct bound bound = bound_new(device, open_words, sizeof open_words, first, 2, second, 1);
+    struct buffer found[2], to = buffer_new(device, 0);
+    VkExtent3D extent = {1, 1, 1};
+    struct image images[TO + FROM];
+    VkCommandBuffer commands = commands_begin(device);
+    for (uint32_t i = 0; i < TO + FROM; i++) {
+        images[i] = image_new(device, VK_IMAGE_VIEW_TYPE_2D, VK_FORMAT_R32_UINT, extent, 1, 1, VK_IMAGE_USAGE_STORAGE_BIT);
+        bind_image(device, bound.sets[0], i >= TO, i % TO, stored, images[i].view, VK_NULL_HANDLE);
+        made_general(commands, &images[i]);
+        VkClearColorValue colour = {.uint32 = {i >= TO ? 5 + 2 * (i - TO) : 0}};
+        clear(commands, &images[i], colour);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        found[i] = buffer_new(device, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
+        memset(found[i].words, 0, 16);
+        VkDescriptorBufferInfo range = {found[i].buffer, 0, VK_WHOLE_SIZE};
+        VkWriteDescriptorSet write = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
+        write.dstSet = bound.sets[1];
+        write.dstArrayElement = i;
+        write.descriptorCount = 1;
+        write.descriptorType = buffers;
+        write.pBufferInfo = &range;
+        vkUpdateDescriptorSets(device->device, 1, &write, 0, NULL);
+    }
+    barrier(commands);
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.pipeline);
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound.layout, 0, 2, bound.sets, 0, NULL);
+    vkCmdDispatch(commands, 1, 1, 1);
+    barrier(commands);
+    for (uint32_t i = 0; i < TO; i++) store(commands, &images[i], &to, region_of(i * 4, 0, 0, 1, extent));
+    barrier(commands);
+    commands_run(device, commands);
+    NEED(to.words[0] == 5 && to.words[1] == 7 + 10 && to.words[2] == 5 + 20);
+    for (uint32_t i = 0; i < 4; i++) NEED(found[0].words[i] == 0 && found[1].words[i] == 100 + i);
+    for (uint32_t i = 0; i < TO + FROM; i++) image_free(device, &images[i]);
+    for (uint32_t i = 0; i < 2; i++) buffer_free(device, &found[i]);
+    buffer_free(device, &to);
+    bound_free(device, &bound);
+}
+
 /* What is told of formats: images can be made of those that are good for something, and their layout is what it is said to be. */
 static void told(struct device *device) {
     VkPhysicalDeviceLimits limits;
@@ -525,7 +629,10 @@ static void told(struct device *device) {
         RESULT(vkGetPhysicalDeviceImageFormatProperties(device->physical, format, VK_IMAGE_TYPE_2D, VK_IMAGE_TILING_OPTIMAL,
                                                         usage, 0, &most), VK_ERROR_FORMAT_NOT_SUPPORTED);
     }
-    NEED(sampled == 43 && storage == 16 && atomic == 2);
+    VkPhysicalDeviceFeatures features;
+    vkGetPhysicalDeviceFeatures(device->physical, &features);
+    int is_extended = features.shaderStorageImageExtendedFormats;
+    NEED(sampled == (is_extended ? 49 : 43) && storage == (is_extended ? 39 : 16) && atomic == 2);
     /* What no kernel could be bound to is refused, though each side is within its limit. */
     VkImageCreateInfo info = {VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO};
     info.imageType = VK_IMAGE_TYPE_2D;
@@ -572,6 +679,6 @@ static void beyond(struct device *device) {
 
 int main(int argc, char **argv) {
     static const struct test tests[] = {
-        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"rows", rows}, {"clears", clears}, {"srgb", srgb}, {"arrays", arrays}, {"outside", outside}, {"told", told}, {"beyond", beyond}, {NULL, NULL}};
+        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"rows", rows}, {"clears", clears}, {"formats", formats}, {"other-formats", other_formats}, {"srgb", srgb}, {"arrays", arrays}, {"open", open}, {"outside", outside}, {"told", told}, {"beyond", beyond}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 0, NULL);
 }

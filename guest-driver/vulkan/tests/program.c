@@ -19,12 +19,19 @@ struct device device_open(uint32_t extension_count, const char *const *extension
     VkPhysicalDeviceVulkan12Features features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
     features.timelineSemaphore = features.hostQueryReset = VK_TRUE;
     features.uniformBufferStandardLayout = features.scalarBlockLayout = VK_TRUE;
+    VkPhysicalDeviceVulkan12Features known = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
+    VkPhysicalDeviceFeatures2 all = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &known};
+    vkGetPhysicalDeviceFeatures2(device.physical, &all);
+    features.runtimeDescriptorArray = known.runtimeDescriptorArray;
+    features.shaderStorageImageArrayNonUniformIndexing = known.shaderStorageImageArrayNonUniformIndexing;
     VkPhysicalDeviceFeatures core = {0};
     VkPhysicalDeviceFeatures there;
     vkGetPhysicalDeviceFeatures(device.physical, &there);
     core.shaderStorageBufferArrayDynamicIndexing = VK_TRUE;
     core.shaderSampledImageArrayDynamicIndexing = there.shaderSampledImageArrayDynamicIndexing;
     core.shaderStorageImageArrayDynamicIndexing = there.shaderStorageImageArrayDynamicIndexing;
+    core.shaderStorageImageExtendedFormats = there.shaderStorageImageExtendedFormats;
+    core.shaderStorageImageWriteWithoutFormat = there.shaderStorageImageWriteWithoutFormat;
     /* Features of the extensions that have some. */
     VkPhysicalDevicePrivateDataFeaturesEXT words = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRIVATE_DATA_FEATURES_EXT};
     VkPhysicalDevicePipelineCreationCacheControlFeaturesEXT caches = {

@@ -312,6 +312,16 @@ fn what_is_measured_of_images_is_right() {
 }
 
 #[test]
+fn kernels_write_formats_that_not_every_device_has() {
+    run("images", "formats");
+}
+
+#[test]
+fn images_are_written_in_the_format_of_their_view_whichever_the_kernel_names() {
+    run_wild("images", "other-formats");
+}
+
+#[test]
 fn colours_of_srgb_are_read_as_light() {
     run("images", "srgb");
 }
@@ -321,6 +331,7 @@ fn an_index_at_run_time_chooses_among_the_images_of_an_array() {
     let patient = &["--tdr-timeout", "5000"];
     run_on(patient, "images", "arrays", &[VALIDATION]);
     run_on(patient, "images", "outside", &[]);
+    run_on(patient, "images", "open", &[VALIDATION]);
 }
 
 #[test]
@@ -335,7 +346,9 @@ fn copies_of_levels_and_layers_that_an_image_has_not_fail_their_command_buffer()
 
 #[test]
 fn images_come_to_the_same_on_the_driver_itself() {
-    for test in ["kernels", "far", "copies", "rows", "clears", "srgb", "arrays"] {
+    for test in
+        ["kernels", "far", "copies", "rows", "clears", "formats", "other-formats", "srgb", "arrays", "open"]
+    {
         run_natively("images", test);
     }
 }

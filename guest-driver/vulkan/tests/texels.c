@@ -255,8 +255,9 @@ static void formats(struct device *device) {
         RESULT(vkCreateBufferView(device->device, &info, NULL, &view), told ? VK_SUCCESS : VK_ERROR_FORMAT_NOT_SUPPORTED);
         vkDestroyBufferView(device->device, view, NULL);
     }
-    /* Those that Vulkan asks of every device. */
-    NEED(uniform == 38 && storage == 16 && atomic == 2);
+    /* Those that Vulkan asks of every device, and where it has the others of shaderStorageImageExtendedFormats, these. */
+    int is_extended = features.shaderStorageImageExtendedFormats;
+    NEED(uniform == (is_extended ? 44 : 38) && storage == (is_extended ? 39 : 16) && atomic == 2);
     buffer_free(device, &buffer);
 }
 

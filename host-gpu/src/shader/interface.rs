@@ -44,11 +44,16 @@ impl Texels {
         }))
     }
 
-    /// Why a buffer of them cannot have `format`; for storage, where `is_storage`.
-    pub fn misfit(self, format: &Format, is_storage: bool) -> Option<&'static str> {
+    /// Why a buffer of them cannot have `format`; for storage, where `is_storage`, and on a device with further formats, where `is_extended`.
+    pub fn misfit(self, format: &Format, is_storage: bool, is_extended: bool) -> Option<&'static str> {
         let is_float = |number| number == Number::Float;
-        if is_storage && !format.is_storage {
-            return Some("no storage texel buffer has it");
+        let offer = if is_storage { format.storage } else { format.uniform };
+        if !offer.is_there(is_extended) {
+            return Some(if is_storage {
+                "no storage texel buffer has it"
+            } else {
+                "no uniform texel buffer has it"
+            });
         }
         if is_storage && self.format.is_some_and(|named| named != format.code) {
             return Some("the kernel names another");
@@ -137,4 +142,27 @@ pub enum Refusal {
         /// What there is.
         choices: Vec<String>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_protocol::texels;
+    use campanile_protocol::texels::Number;
+    use campanile_protocol::texels::Offer;
+
+    use super::Texels;
+
+    #[test]
+    fn a_format_that_not_every_device_has_fits_where_the_device_has_it() {
+        for format in texels::FORMATS {
+            let any = Texels { number: format.number, format: None };
+            for (is_storage, offer) in [(false, format.uniform), (true, format.storage)] {
+                let fits =
+                    [false, true].map(|is_extended| any.misfit(format, is_storage, is_extended).is_none());
+                assert_eq!(fits, [offer == Offer::Always, offer != Offer::Never], "{}", format.name);
+            }
+            let other = if format.number == Number::Float { Number::Signed } else { Number::Float };
+            assert!(Texels { number: other, format: None }.misfit(format, false, true).is_some());
+        }
+    }
 }

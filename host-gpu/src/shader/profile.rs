@@ -33,8 +33,10 @@ pub struct Profile {
     pub uniform_standard: bool,
     /// `scalarBlockLayout`.
     pub scalar_layout: bool,
-    /// All of [`campanile_protocol::texels`].
+    /// Those of [`campanile_protocol::texels`] that every device has.
     pub texel_buffers: bool,
+    /// The others of them.
+    pub texel_formats: bool,
     /// `shaderStorageImageReadWithoutFormat`.
     pub read_without_format: bool,
     /// `shaderStorageImageWriteWithoutFormat`.
@@ -90,6 +92,7 @@ impl Profile {
         uniform_standard: true,
         scalar_layout: true,
         texel_buffers: true,
+        texel_formats: true,
         read_without_format: true,
         write_without_format: true,
         subgroup: Subgroup {

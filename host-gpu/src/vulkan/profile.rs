@@ -27,7 +27,7 @@ use crate::vulkan::raw::instance::Candidate;
 type Bit = (u64, fn(&mut Features) -> &mut bool);
 
 /// `FEATURE_*` of kernels.
-const BITS: [Bit; 23] = [
+const BITS: [Bit; 24] = [
     (profile::FEATURE_STORAGE_8, |it| &mut it.storage_8),
     (profile::FEATURE_UNIFORM_8, |it| &mut it.uniform_8),
     (profile::FEATURE_PUSH_8, |it| &mut it.push_8),
@@ -51,6 +51,7 @@ const BITS: [Bit; 23] = [
     (profile::FEATURE_TEXEL_BUFFERS, |it| &mut it.texel_buffers),
     (profile::FEATURE_READ_WITHOUT_FORMAT, |it| &mut it.read_without_format),
     (profile::FEATURE_WRITE_WITHOUT_FORMAT, |it| &mut it.write_without_format),
+    (profile::FEATURE_TEXEL_FORMATS, |it| &mut it.texel_formats),
 ];
 
 /// In the order of `VkSubgroupFeatureFlagBits`.
@@ -288,7 +289,7 @@ mod tests {
         let none = Limits { subgroup_sizes: [0; 2], ..limits(false) };
         assert_eq!(features_of(&Features::default(), &none), 0);
         assert_eq!(features_of(&Features::default(), &limits(false)), profile::FEATURE_SUBGROUP_SIZES);
-        assert_eq!(features_of(&Features::ALL, &limits(false)), (1 << 24) - 1);
+        assert_eq!(features_of(&Features::ALL, &limits(false)), (1 << 25) - 1);
         let only = |change: fn(&mut Features)| {
             let mut features = Features::default();
             change(&mut features);

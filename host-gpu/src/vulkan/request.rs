@@ -11,6 +11,7 @@ use crate::kernel::program::BufferAccess;
 use crate::kernel::program::BufferKind;
 use crate::kernel::program::points;
 use crate::memory::mapping::Access;
+use crate::shader::profile::Profile as Features;
 use crate::vulkan::error::VulkanError;
 use crate::vulkan::import::Import;
 use crate::vulkan::info::Limits;
@@ -182,7 +183,7 @@ pub(super) fn place(
         if !bound.memory.is_of(gpu) {
             return Err(DispatchError::Foreign);
         }
-        places.push(place_one(&gpu.limits, wanted, bound)?);
+        places.push(place_one(gpu, wanted, bound)?);
     }
     // None is there twice, and none that the kernel does not have.
     if let Some((binding, _)) =
@@ -193,9 +194,10 @@ pub(super) fn place(
     Ok(())
 }
 
-fn place_one(limits: &Limits, wanted: &Binding, bound: &Bound<'_>) -> Result<Place, DispatchError> {
+fn place_one(gpu: &Gpu, wanted: &Binding, bound: &Bound<'_>) -> Result<Place, DispatchError> {
+    let limits = &gpu.limits;
     let Bound { binding, memory, offset, length, format } = *bound;
-    let format = format_of(wanted, bound).map_err(|reason| {
+    let format = format_of(&gpu.profile, wanted, bound).map_err(|reason| {
         let name = texels::find(format).map(|format| format.name);
         DispatchError::Format { binding, format, name, reason }
     })?;
@@ -230,7 +232,11 @@ fn longest(limits: &Limits, kind: BufferKind, unit: u64) -> u64 {
 }
 
 /// The format of a texel buffer; none of another buffer. Or why it is not that.
-fn format_of(wanted: &Binding, bound: &Bound<'_>) -> Result<Option<&'static Format>, &'static str> {
+fn format_of(
+    features: &Features,
+    wanted: &Binding,
+    bound: &Bound<'_>,
+) -> Result<Option<&'static Format>, &'static str> {
     let Some(texels) = wanted.texels else {
         return if bound.format == 0 { Ok(None) } else { Err("the kernel has no texel buffer there") };
     };
@@ -238,7 +244,7 @@ fn format_of(wanted: &Binding, bound: &Bound<'_>) -> Result<Option<&'static Form
         return Err("the kernel has a texel buffer there");
     }
     let format = texels::find(bound.format).ok_or("no texel buffer has it")?;
-    match texels.misfit(format, wanted.kind == BufferKind::StorageTexels) {
+    match texels.misfit(format, wanted.kind == BufferKind::StorageTexels, features.texel_formats) {
         None => Ok(Some(format)),
         Some(reason) => Err(reason),
     }

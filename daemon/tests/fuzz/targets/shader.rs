@@ -51,6 +51,7 @@ fn device(choice: u32) -> Profile {
         uniform_standard: has(26),
         scalar_layout: has(27),
         texel_buffers: has(29),
+        texel_formats: has(29),
         read_without_format: has(30),
         write_without_format: has(31),
         subgroup: Subgroup {

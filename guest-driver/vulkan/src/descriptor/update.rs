@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use ash::vk;
 use ash::vk::Handle;
-use campanile_protocol::texels;
 
 use super::inline::is_inline;
 use super::inline::read_run;
@@ -75,8 +74,7 @@ pub(crate) fn image(
     let view = (!info.image_view.is_null()).then(|| abi::share::<ImageView>(info.image_view))?;
     let shown = view.shown.as_ref()?;
     // What the host would stop the queue for is as unbound as what has no contents.
-    let is_written = kind == vk::DescriptorType::STORAGE_IMAGE;
-    if is_written && !texels::find(shown.format).is_some_and(|format| format.is_storage) {
+    if kind == vk::DescriptorType::STORAGE_IMAGE && !view.is_stored {
         return None;
     }
     let (va, length, format) = (shown.va, shown.length, shown.format);

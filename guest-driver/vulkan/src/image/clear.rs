@@ -29,6 +29,8 @@ fn stored(format: &Format) -> Option<Stored> {
     Some(match format.code {
         9 | 16 | 37 | 44 | 51 => Stored::Unsigned(eight),
         10 | 17 | 38 | 52 => Stored::Signed(eight),
+        70 | 77 | 91 => Stored::Unsigned(sixteen),
+        71 | 78 | 92 => Stored::Signed(sixteen),
         13 | 14 | 20 | 21 | 41 | 42 | 55 | 56 => Stored::Integer(eight),
         64 => Stored::Unsigned(&[10, 10, 10, 2]),
         68 => Stored::Integer(&[10, 10, 10, 2]),
@@ -148,6 +150,8 @@ mod tests {
         assert_eq!(floats(37, [0.0, 0.5, 1.0, 2.0]), [0, 128, 255, 255]);
         assert_eq!(floats(44, [0.0, 0.5, 1.0, 2.0]), [255, 128, 0, 255]);
         assert_eq!(floats(38, [-1.0, -2.0, 1.0, f32::NAN]), [0x81, 0x81, 0x7f, 0]);
+        assert_eq!(floats(77, [1.0, 0.5, 9.0, 9.0]), [0xff, 0xff, 0x00, 0x80]);
+        assert_eq!(floats(71, [-1.0, 9.0, 9.0, 9.0]), [0x01, 0x80]);
         assert_eq!(floats(64, [1.0, 0.0, 1.0, 1.0]), (0xfff0_03ff_u32).to_le_bytes());
         assert_eq!(floats(83, [1.0, -2.0, 9.0, 9.0]), [0x00, 0x3c, 0x00, 0xc0]);
         assert_eq!(floats(100, [1.5, 9.0, 9.0, 9.0]), 1.5_f32.to_le_bytes());

@@ -7,6 +7,7 @@ use campanile_protocol::texels::Number;
 
 use super::surface::Colours;
 use crate::physical::PhysicalDevice;
+use crate::texels;
 
 /// Texels of the largest image of the least sizes that Vulkan allows: a device whose kernels see fewer has no images.
 const LEAST: u32 = 4096 * 4096;
@@ -40,6 +41,13 @@ pub(crate) fn has_images(profile: &Profile) -> bool {
     profile.features & profile::FEATURE_TEXEL_BUFFERS != 0 && texels(profile) >= LEAST
 }
 
+/// Whether kernels may name the formats of storage images that Vulkan does not ask of every device: they become texel buffers without a
+/// format.
+pub(crate) fn has_further_formats(profile: &Profile) -> bool {
+    let bare = profile::FEATURE_READ_WITHOUT_FORMAT | profile::FEATURE_WRITE_WITHOUT_FORMAT;
+    has_images(profile) && texels::is_extended(profile.features) && profile.features & bare == bare
+}
+
 /// The largest power of two whose power is no more than `texels`.
 fn side(texels: u32, power: u32) -> u32 {
     let fits = |side: &u32| side.checked_pow(power).is_some_and(|all| all <= texels);
@@ -55,8 +63,9 @@ pub(crate) fn sides(profile: &Profile) -> [u32; 2] {
 /// What images of a format are good for, however they are tiled.
 pub(crate) fn features(physical: &PhysicalDevice, format: vk::Format) -> vk::FormatFeatureFlags2 {
     use vk::FormatFeatureFlags2 as Flag;
-    let Some(Colours { format: known, is_srgb }) =
-        Colours::of(format).filter(|_| has_images(&physical.profile))
+    let is_extended = texels::is_extended(physical.profile.features);
+    let Some(Colours { format: known, is_srgb }) = Colours::of(format)
+        .filter(|colours| has_images(&physical.profile) && colours.format.uniform.is_there(is_extended))
     else {
         return Flag::empty();
     };
@@ -67,7 +76,7 @@ pub(crate) fn features(physical: &PhysicalDevice, format: vk::Format) -> vk::For
         }
     };
     // What kernels write is not encoded.
-    let is_storage = known.is_storage && !is_srgb;
+    let is_storage = known.storage.is_there(is_extended) && !is_srgb;
     let has = |feature| is_storage && physical.has(feature);
     let (reads, writes) =
         (has(profile::FEATURE_READ_WITHOUT_FORMAT), has(profile::FEATURE_WRITE_WITHOUT_FORMAT));

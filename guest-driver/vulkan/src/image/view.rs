@@ -8,18 +8,22 @@ use super::surface::Part;
 use super::surface::Surface;
 use crate::abi;
 use crate::abi::handle;
+use crate::device::Device;
 use crate::lower::records::LEVELS;
 use crate::lower::records::ONE;
 use crate::lower::records::SAMPLED;
 use crate::lower::records::SRGB;
 use crate::lower::records::VECTOR;
 use crate::lower::records::ZERO;
+use crate::texels;
 
 /// A view.
 #[derive(Debug)]
 pub(crate) struct View {
     /// What it shows; nothing of an image without contents.
     pub(crate) shown: Option<Shown>,
+    /// Whether kernels may write its format.
+    pub(crate) is_stored: bool,
 }
 
 /// The texels of a view.
@@ -80,24 +84,26 @@ impl Shown {
 }
 
 impl View {
-    fn of(info: &vk::ImageViewCreateInfo<'_>) -> Self {
+    fn of(info: &vk::ImageViewCreateInfo<'_>, is_extended: bool) -> Self {
+        let colours = Colours::of(info.format).filter(|it| it.format.uniform.is_there(is_extended));
         let shown = || {
             let (surface, va) = abi::get::<Image>(info.image).contents()?;
             let part = Part::of(surface, &info.subresource_range);
-            Shown::of(surface, va, part, Colours::of(info.format)?, order(&info.components))
+            Shown::of(surface, va, part, colours?, order(&info.components))
         };
-        Self { shown: shown() }
+        Self { shown: shown(), is_stored: colours.is_some_and(|it| it.format.storage.is_there(is_extended)) }
     }
 }
 
 pub(crate) extern "system" fn create(
-    _device: vk::Device,
+    device: vk::Device,
     info: *const vk::ImageViewCreateInfo<'_>,
     _allocator: *const vk::AllocationCallbacks<'_>,
     out: *mut vk::ImageView,
 ) -> vk::Result {
     abi::command("vkCreateImageView", || {
-        abi::give(View::of(abi::read(info)), out);
+        let is_extended = texels::is_extended(Device::of(device).profile.features);
+        abi::give(View::of(abi::read(info), is_extended), out);
         Ok(())
     })
 }

@@ -14,6 +14,7 @@
 use campanile_protocol::texels;
 use campanile_protocol::texels::Format;
 use campanile_protocol::texels::Number;
+use campanile_protocol::texels::Offer;
 
 /// Words of a vector.
 pub(crate) const VECTOR: usize = 4;
@@ -85,8 +86,11 @@ impl Records {
         match texels::find(shown) {
             _ if self.format != 0 => self.format,
             Some(format) if is_float(format.number) != is_float(self.number) => {
-                let same = |other: &&Format| other.bytes == format.bytes && other.number == self.number;
-                let best = texels::FORMATS.iter().filter(same).max_by_key(|other| other.is_storage);
+                let same = |other: &&Format| {
+                    let is_there = other.uniform == Offer::Always;
+                    is_there && other.bytes == format.bytes && other.number == self.number
+                };
+                let best = texels::FORMATS.iter().filter(same).max_by_key(|other| other.storage);
                 best.map_or(shown, |other| other.code)
             }
             _ => shown,
@@ -116,6 +120,7 @@ pub(crate) struct Images {
 mod tests {
     use campanile_protocol::texels;
     use campanile_protocol::texels::Number;
+    use campanile_protocol::texels::Offer;
 
     use super::Kind;
     use super::Records;
@@ -134,12 +139,10 @@ mod tests {
                 assert_eq!(is_float(bound.number), is_float(number), "{}", shown.name);
                 let fits = is_float(shown.number) == is_float(number);
                 // What is written stays writable.
-                assert!(
-                    if fits { bound == shown } else { bound.is_storage || !shown.is_storage },
-                    "{}",
-                    shown.name
-                );
+                assert!(if fits { bound == shown } else { bound.storage >= shown.storage }, "{}", shown.name);
                 assert_eq!(bound.bytes, shown.bytes);
+                // No device has to have more for it.
+                assert!(fits || bound.uniform == Offer::Always, "{}", bound.name);
             }
         }
     }

@@ -54,7 +54,8 @@ pub(super) fn profile(instance: &ash::Instance, device: vk::PhysicalDevice) -> P
             && on(base.shader_uniform_buffer_array_dynamic_indexing),
         uniform_standard: on(v12.uniform_buffer_standard_layout),
         scalar_layout: on(v12.scalar_block_layout),
-        texel_buffers: has_texels(instance, device),
+        texel_buffers: has_texels(instance, device, false),
+        texel_formats: has_texels(instance, device, true),
         read_without_format: on(base.shader_storage_image_read_without_format),
         write_without_format: on(base.shader_storage_image_write_without_format),
         subgroup: Subgroup {
@@ -80,14 +81,17 @@ pub(super) fn has_subgroup_sizes(instance: &ash::Instance, device: vk::PhysicalD
     v13.subgroup_size_control == vk::TRUE && v13.compute_full_subgroups == vk::TRUE
 }
 
-/// Whether `device`, one of `instance`, has texel buffers of all formats that guests are told of.
-fn has_texels(instance: &ash::Instance, device: vk::PhysicalDevice) -> bool {
+/// Whether `device`, one of `instance`, has texel buffers of all formats that guests are told of; of further ones, too, where `is_extended`.
+fn has_texels(instance: &ash::Instance, device: vk::PhysicalDevice, is_extended: bool) -> bool {
     FORMATS.iter().all(|format| {
         let code = vk::Format::from_raw(i32::from(format.code));
         // SAFETY: the handle is the instance's.
         let properties = unsafe { instance.get_physical_device_format_properties(device, code) };
-        let mut wanted = vk::FormatFeatureFlags::UNIFORM_TEXEL_BUFFER;
-        if format.is_storage {
+        let mut wanted = vk::FormatFeatureFlags::empty();
+        if format.uniform.is_there(is_extended) {
+            wanted |= vk::FormatFeatureFlags::UNIFORM_TEXEL_BUFFER;
+        }
+        if format.storage.is_there(is_extended) {
             wanted |= vk::FormatFeatureFlags::STORAGE_TEXEL_BUFFER;
         }
         if format.has_atomics() {
