@@ -75,7 +75,7 @@ mod tests {
     fn storage_images_name_no_format_but_those_of_one_word() {
         const R32UI: u32 = 33;
         let words = shader("formats");
-        assert!(formats(&words).iter().filter(|format| **format != 0).count() == 3);
+        assert!(formats(&words).iter().filter(|format| **format != 0).count() == 4);
         let bare = unnamed(&words).unwrap();
         assert!(formats(&bare).iter().all(|format| *format == 0));
         for capability in [55, 56] {

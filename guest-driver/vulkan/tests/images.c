@@ -332,8 +332,8 @@ static void formats_of(struct device *device, VkFormat kind) {
     VkPhysicalDeviceFeatures features;
     vkGetPhysicalDeviceFeatures(device->physical, &features);
     NEED(features.shaderStorageImageExtendedFormats);
-    enum { KINDS = 4, SIDE = 16 };
-    const VkFormat kinds[KINDS] = {kind, VK_FORMAT_R16G16_UNORM, VK_FORMAT_R16_UINT, VK_FORMAT_R16_UNORM};
+    enum { KINDS = 5, SIDE = 16 };
+    const VkFormat kinds[KINDS] = {VK_FORMAT_R8_UNORM, VK_FORMAT_R16G16_UNORM, VK_FORMAT_R16_UINT, VK_FORMAT_R16_UNORM, kind};
     VkShaderStageFlags compute = VK_SHADER_STAGE_COMPUTE_BIT;
     VkDescriptorType stored = VK_DESCRIPTOR_TYPE_STORAGE_IMAGE;
     VkDescriptorSetLayoutBinding first[KINDS];
@@ -357,13 +357,19 @@ static void formats_of(struct device *device, VkFormat kind) {
     barrier(commands);
     for (uint32_t i = 0; i < KINDS; i++) store(commands, &images[i], &to, region_of(i * 256, 0, 0, 1, extent));
     barrier(commands);
+    if (kind == VK_FORMAT_B8G8R8A8_UNORM) {
+        RESULT(vkEndCommandBuffer(commands), VK_ERROR_UNKNOWN);
+        OK(vkDeviceWaitIdle(device->device));
+        return;
+    }
     commands_run(device, commands);
     const unsigned char *bytes = (const unsigned char *)to.words;
     const uint16_t *halves = (const uint16_t *)to.words;
     const float *read = (const float *)found.words;
     for (uint32_t i = 0; i < SIDE; i++) {
         uint32_t part = i * 4369;
-        NEED(kind == VK_FORMAT_R8_UNORM ? bytes[i] == i * 17 : halves[i] == part);
+        uint32_t shown = kind == VK_FORMAT_R8G8B8A8_UNORM ? 4 * i : i;
+        NEED(bytes[i] == i * 17 && bytes[1024 + shown] == i * 17);
         NEED(halves[128 + 2 * i] == part && halves[129 + 2 * i] == 65535 - part);
         NEED(halves[256 + i] == part && halves[384 + i] == part);
         float wanted[4] = {i / 15.0f, i / 15.0f, 1 - i / 15.0f, (float)part};
@@ -376,12 +382,17 @@ static void formats_of(struct device *device, VkFormat kind) {
 }
 
 static void formats(struct device *device) {
-    formats_of(device, VK_FORMAT_R8_UNORM);
+    formats_of(device, VK_FORMAT_R8G8B8A8_UNORM);
+}
+
+/* A view of a format that kernels cannot write is none to write to: the command buffer has failed, and the device is there. */
+static void unwritable(struct device *device) {
+    formats_of(device, VK_FORMAT_B8G8R8A8_UNORM);
 }
 
 /* Where the view has another format than the kernel names, devices go by the view, and programs rely on it. */
 static void other_formats(struct device *device) {
-    formats_of(device, VK_FORMAT_R16_UNORM);
+    formats_of(device, VK_FORMAT_R8_UNORM);
 }
 
 /* Colours of sRGB are read as the light that they stand for, before any filter, and views of another format show what is stored. */
@@ -679,6 +690,6 @@ static void beyond(struct device *device) {
 
 int main(int argc, char **argv) {
     static const struct test tests[] = {
-        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"rows", rows}, {"clears", clears}, {"formats", formats}, {"other-formats", other_formats}, {"srgb", srgb}, {"arrays", arrays}, {"open", open}, {"outside", outside}, {"told", told}, {"beyond", beyond}, {NULL, NULL}};
+        {"kernels", kernels}, {"far", far}, {"copies", copies}, {"rows", rows}, {"clears", clears}, {"formats", formats}, {"other-formats", other_formats}, {"unwritable", unwritable}, {"srgb", srgb}, {"arrays", arrays}, {"open", open}, {"outside", outside}, {"told", told}, {"beyond", beyond}, {NULL, NULL}};
     return run_tests(tests, argc, argv, 0, NULL);
 }

@@ -322,6 +322,11 @@ fn images_are_written_in_the_format_of_their_view_whichever_the_kernel_names() {
 }
 
 #[test]
+fn a_view_of_a_format_that_kernels_cannot_write_fails_its_command_buffer() {
+    run_wild("images", "unwritable");
+}
+
+#[test]
 fn colours_of_srgb_are_read_as_light() {
     run("images", "srgb");
 }

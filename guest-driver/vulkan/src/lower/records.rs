@@ -14,7 +14,6 @@
 use campanile_protocol::texels;
 use campanile_protocol::texels::Format;
 use campanile_protocol::texels::Number;
-use campanile_protocol::texels::Offer;
 
 /// Words of a vector.
 pub(crate) const VECTOR: usize = 4;
@@ -86,10 +85,7 @@ impl Records {
         match texels::find(shown) {
             _ if self.format != 0 => self.format,
             Some(format) if is_float(format.number) != is_float(self.number) => {
-                let same = |other: &&Format| {
-                    let is_there = other.uniform == Offer::Always;
-                    is_there && other.bytes == format.bytes && other.number == self.number
-                };
+                let same = |other: &&Format| other.bytes == format.bytes && other.number == self.number;
                 let best = texels::FORMATS.iter().filter(same).max_by_key(|other| other.storage);
                 best.map_or(shown, |other| other.code)
             }
