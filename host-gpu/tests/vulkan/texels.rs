@@ -224,6 +224,8 @@ pub(crate) fn first_of(format: &Format) -> u32 {
         "R8_UNORM" | "R8G8_UNORM" | "R8G8B8A8_UNORM" | "B8G8R8A8_UNORM" | "A8B8G8R8_UNORM_PACK32" => {
             float(33.0 / 255.0)
         }
+        name if name.starts_with("R16") && name.contains("UNORM") => float(8481.0 / 65_535.0),
+        name if name.starts_with("R16") && name.contains("SNORM") => float(8481.0 / 32_767.0),
         name if name.contains("SNORM") => float(33.0 / 127.0),
         "A2B10G10R10_UNORM_PACK32" => float(289.0 / 1023.0),
         "A2B10G10R10_UINT_PACK32" => 0x121,
@@ -289,8 +291,8 @@ fn a_range_has_the_format_that_the_kernel_names_and_one_where_it_has_texels() {
         };
         let words = refused(&|bounds| bounds[1].format = R32_SFLOAT);
         assert_eq!(words, "binding 1 has format 100 (R32_SFLOAT): the kernel names another");
-        let words = refused(&|bounds| bounds[2].format = 9);
-        assert_eq!(words, "binding 2 has format 9 (R8_UNORM): no storage texel buffer has it");
+        let words = refused(&|bounds| bounds[2].format = 44);
+        assert_eq!(words, "binding 2 has format 44 (B8G8R8A8_UNORM): no storage texel buffer has it");
         let words = refused(&|bounds| bounds[3].format = R32_UINT);
         assert_eq!(words, "binding 3 has format 98 (R32_UINT): the kernel has no texel buffer there");
         let words = refused(&|bounds| bounds[0].format = 0);
